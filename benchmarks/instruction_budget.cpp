@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// INSTRUCTION_BUDGET <what> <times>: does one thing so many times, for a tool that counts instructions: the difference of
-// two runs, over the difference of their times, is what doing it once costs.
+// INSTRUCTION_BUDGET <what> <times>: repeats one operation for a tool that counts instructions. The difference between two
+// runs, divided by the difference of their times, is the cost of one operation.
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/device_uvector.hpp>
@@ -22,10 +22,10 @@
 
 namespace {
 
-/// Makes the compiler believe that a value is used, and that all memory may have changed.
+/// Makes the compiler assume that a value is used and that any memory may have changed.
 void use(void const* value) { asm volatile("" : : "g"(value) : "memory"); }
 
-/// A pointer that the compiler knows nothing about.
+/// Returns the pointer in a way that the compiler cannot see through.
 rmm::mr::device_memory_resource* hidden(rmm::mr::device_memory_resource* resource)
 {
   asm volatile("" : "+r"(resource));
@@ -58,7 +58,7 @@ void replace_middle_sizes(rmm::mr::device_memory_resource& resource, rmm::cuda_s
   for (auto const& each : live) { resource.deallocate(each.ptr, each.bytes, stream); }
 }
 
-/// Allocates and frees 72 KiB in a pinned pool with so many free holes of 1 KiB.
+/// Allocates and frees 72 KiB in a pinned pool with `holes` free ranges of 1 KiB.
 void use_pinned_pool(std::size_t holes, long times)
 {
   constexpr std::size_t hole = std::size_t{1} << 10U;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ADAPTORS_BENCH: what the adaptors that watch a program cost. Each thread allocates and frees on a stream of its own, over
-// a resource that does nothing, so that the difference to BM_Pair/none is the adaptor's. What happens once, or while the total
-// still rises, comes before the clock runs.
+// ADAPTORS_BENCH: what the adaptors that observe a program cost. Each thread allocates and frees on its own stream, over a
+// resource that does nothing. The difference to BM_Pair/none or BM_Replace/none is the cost of the adaptor. Warm-up runs before
+// the clock starts.
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
@@ -23,7 +23,7 @@
 
 namespace {
 
-/// Hands out addresses, a different one to each thread, and does nothing else.
+/// A resource that does nothing: each thread always gets the same address, which no other thread gets.
 class idle_resource final : public rmm::mr::device_memory_resource {
  private:
   void* do_allocate(std::size_t, rmm::cuda_stream_view) override
@@ -42,7 +42,8 @@ adaptor_ptr none() { return std::make_unique<idle_resource>(); }
 
 adaptor_ptr statistics() { return std::make_unique<rmm::mr::statistics_resource_adaptor<idle_resource>>(&idle); }
 
-/// Written to memory where the system has such a folder. The file is removed at once; the trace goes on.
+/// Writes the trace to /dev/shm if it exists, so that no disk takes part. The file is unlinked immediately, and the trace goes
+/// on.
 adaptor_ptr trace()
 {
   std::string const folder = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
@@ -60,8 +61,8 @@ adaptor_ptr tracking_stacks()
   return std::make_unique<rmm::mr::tracking_resource_adaptor<idle_resource>>(&idle, true);
 }
 
-/// The adaptor of a run: made for the first thread that asks, gone with the last that holds it. All hold it while the clock
-/// runs.
+/// Returns the adaptor that all threads of a run share. The first thread makes it, and it ends with the last thread. All
+/// threads hold it while the clock runs.
 template <adaptor_ptr (*Make)()>
 std::shared_ptr<rmm::mr::device_memory_resource> adaptor_of_run()
 {
@@ -90,7 +91,7 @@ void pair(benchmark::State& state)
   for ([[maybe_unused]] auto _ : state) { allocate_and_free(); }
 }
 
-/// Each thread has 1,000 blocks and replaces one by one of a random size: the sum is near its peak all the time.
+/// Each thread has 1,000 blocks and replaces them one by one with blocks of random size, so the total stays near its peak.
 template <adaptor_ptr (*Make)()>
 void replace(benchmark::State& state)
 {
@@ -108,7 +109,7 @@ void replace(benchmark::State& state)
     bytes = random_bytes();
     benchmark::DoNotOptimize(adaptor->allocate(bytes, stream));
   };
-  for (std::size_t i = 0; i < 50 * live; ++i) { replace_one(); }  // until a new peak is rare
+  for (std::size_t i = 0; i < 50 * live; ++i) { replace_one(); }  // until new peaks are rare
   for ([[maybe_unused]] auto _ : state) { replace_one(); }
 }
 

@@ -44,16 +44,16 @@ rmm::benchmarks::options make_options()
 {
   rmm::benchmarks::options options{"COMPARE_BENCH",
                                    "Compares allocators of device memory, side by side in one process."};
-  options.value('r', "row", "run the rows that match this pattern (again: more)")
-    .value('p', "plugin", "run the allocators that match this pattern (again: more)")
-    .value('s', "seconds", "run the clock of a row at least so long (0.3)")
+  options.value('r', "row", "run the rows that match this shell pattern (repeatable)")
+    .value('p', "plugin", "run the allocators that match this shell pattern (repeatable)")
+    .value('s', "seconds", "least seconds that a row is timed (0.3)")
     .value('t', "threads", "thread counts of the rows threads-T, separated by commas (1,2,4,8,16)")
-    .value(0, "pool", "GiB of a pool (16)")
-    .value(0, "seeds", "sequences of the rows frag-* (5)")
-    .value(0, "repeat", "run everything so often and take the medians (1)")
-    .value(0, "trace", "replay this trace as a row of its own (again: more)")
-    .value(0, "plugins", "folder of the plug-ins (that of this program)")
-    .value(0, "targets", "file of targets, or `own`: those of this project; exit status 1 if one is missed")
+    .value(0, "pool", "size of a pool in GiB (16)")
+    .value(0, "seeds", "number of random sequences of the rows frag-* (5)")
+    .value(0, "repeat", "number of runs; figures are their medians (1)")
+    .value(0, "trace", "replay this trace as a row of its own (repeatable)")
+    .value(0, "plugins", "folder of the plug-ins (the program's folder)")
+    .value(0, "targets", "file of targets, or `own` for this project's; exit status 1 if one is missed")
     .value(0, "csv", "write all figures to this file")
     .value(0, "svg", "draw the figures into this folder")
     .flag('l', "list", "list rows and allocators, and run nothing")
@@ -69,7 +69,7 @@ bool matches_any(std::string const& name, std::vector<std::string> const& patter
          });
 }
 
-/// Whether the CUDA runtime is the simulated one.
+/// Prints the machine and the versions. Returns whether the CUDA runtime is simulated.
 bool print_machine()
 {
   cudaDeviceProp properties{};
@@ -227,12 +227,14 @@ int run(rmm::benchmarks::options const& options)
   auto const extras = compare::built_in_candidates();
   found.insert(found.end(), extras.begin(), extras.end());
   std::vector<candidate> candidates;
-  for (bool const ours : {true, false}) {  // ours come first
+  for (bool const ours : {true, false}) {  // RMM's allocators come first
     std::copy_if(found.begin(), found.end(), std::back_inserter(candidates), [&](candidate const& c) {
       return (c.name().rfind("rmm.", 0) == 0) == ours && matches_any(c.name(), options.all("plugin"));
     });
   }
-  if (chosen.empty() || candidates.empty()) { throw std::runtime_error{"no row or no allocator has such a name"}; }
+  if (chosen.empty() || candidates.empty()) {
+    throw std::runtime_error{"no row or no allocator matches the patterns: see --list"};
+  }
 
   for (auto const& c : candidates) { std::printf("  %-20s %s\n", c.name().c_str(), c.description().c_str()); }
   if (options.is_set("list")) {
@@ -255,14 +257,14 @@ int run(rmm::benchmarks::options const& options)
       if (!options.is_set("quiet")) { std::fprintf(stderr, "%s: %s\n", r.name.c_str(), c->name().c_str()); }
       of_row.push_back(run_row(r, *c, settings, repeat));
     }
-    for (auto const& c : candidates) {  // in the order of the candidates again
+    for (auto const& c : candidates) {  // back from random order to the order of the candidates
       for (auto const& one : of_row) {
         if (one.allocator == c.name()) { results.push_back(one); }
       }
     }
     if (options.has("csv")) {
       write_csv(options.get<std::string>("csv", ""), results);
-    }  // what ends early leaves something
+    }  // after each row, for runs that are interrupted
   }
 
   compare::write_table(std::cout, results);

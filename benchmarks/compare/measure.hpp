@@ -28,13 +28,13 @@ class stopwatch {
   std::chrono::steady_clock::time_point start_{std::chrono::steady_clock::now()};
 };
 
-/// What the clock showed for a number of operations.
+/// The time that a number of operations took.
 struct timing {
   double ns{};
   std::uint64_t synchronizations{};
   std::size_t operations{};
 
-  /// Nanoseconds an operation, and the synchronisations of all, if they can be counted.
+  /// Returns nanoseconds per operation, and the total of synchronisations if they can be counted.
   [[nodiscard]] figures as_figures() const
   {
     figures result{{"ns", ns / static_cast<double>(operations)}};
@@ -43,7 +43,7 @@ struct timing {
   }
 };
 
-/// Calls `round`, which returns the number of operations it made, until `seconds` have passed.
+/// Calls `round` until `seconds` have passed, at least once. `round` returns how many operations it made.
 template <class Round>
 timing measure(double seconds, Round&& round)
 {
@@ -64,7 +64,7 @@ struct block {
   std::size_t bytes;
 };
 
-/// Throws std::bad_alloc instead of returning null.
+/// Allocates. Throws std::bad_alloc where the allocator returns null.
 inline void* checked_allocate(allocator const& memory, std::size_t bytes, cudaStream_t stream)
 {
   void* const ptr = memory.allocate(bytes, stream);
@@ -72,7 +72,7 @@ inline void* checked_allocate(allocator const& memory, std::size_t bytes, cudaSt
   return ptr;
 }
 
-/// A fixed number of live blocks on a stream, one replaced at a time by a drawn sequence that is repeated without end.
+/// A fixed number of live blocks on one stream. They are replaced one at a time, by a random sequence that repeats without end.
 class live_blocks {
  public:
   live_blocks(
@@ -88,7 +88,7 @@ class live_blocks {
   live_blocks(live_blocks const&)            = delete;
   live_blocks& operator=(live_blocks const&) = delete;
 
-  /// One operation: frees a block and allocates the next. Throws std::bad_alloc.
+  /// Frees a block and allocates another. Throws std::bad_alloc.
   void replace_one()
   {
     auto const next = sequence_[position_++ % sequence_length];
@@ -136,7 +136,8 @@ class live_blocks {
   std::size_t position_{0};
 };
 
-/// The value that a share of all values does not exceed (nearest rank). Requires values, 0 < share <= 1.
+/// Returns the smallest value that is at least as large as the given share of all values (nearest rank). Requires values, 0 <
+/// share <= 1.
 inline double percentile(std::vector<double> values, double share)
 {
   auto const count = static_cast<double>(values.size());

@@ -11,7 +11,7 @@ namespace compare {
 
 namespace {
 
-// Of Okabe and Ito: to be told apart with every kind of colour vision.
+// The palette of Okabe and Ito, which people with any kind of colour vision can tell apart.
 constexpr std::array<char const*, 8> colours{
   "#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888"};
 
@@ -45,7 +45,7 @@ std::string number(double value)
   return text;
 }
 
-/// The axis: from values to places.
+/// Maps values to horizontal positions.
 class scale {
  public:
   scale(dot_plot const& plot) : logarithmic_{plot.logarithmic}

@@ -8,11 +8,11 @@
 
 namespace compare {
 
-/// One dot for each series and label; nothing where there is no value.
+/// A plot with one dot for each series and label that have a value.
 struct dot_plot {
   std::string title;
   std::string unit;
-  bool logarithmic{false};  ///< then all values are above 0
+  bool logarithmic{false};  ///< requires values above 0
   std::vector<std::string> labels;
   struct series {
     std::string name;
@@ -21,7 +21,7 @@ struct dot_plot {
   std::vector<series> all;
 };
 
-/// Draws it as SVG: a line for each label, a colour for each series, each dot with a tooltip.
+/// Draws the plot as SVG: one line for each label, one colour for each series, a tooltip for each dot.
 void write_svg(std::ostream& out, dot_plot const& plot);
 
 }  // namespace compare

@@ -70,7 +70,7 @@ void look_up(void* library, char const* name, Function& function)
 
 std::vector<candidate> load_plugin(std::string const& path)
 {
-  // Local and bound now: no plug-in sees the symbols of another, and no call resolves a symbol while the clock runs.
+  // RTLD_LOCAL, so that plug-ins do not see each other's symbols. RTLD_NOW, so that no symbol is resolved while the clock runs.
   auto* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) { throw std::runtime_error{dlerror()}; }
   plugin_functions functions{};
@@ -114,9 +114,12 @@ namespace {
 
 enum built_in { floor_allocator, perfect_allocator };
 
-/// Invariant: `live` is the sum of what is allocated; at most `maximum` for `perfect packing`, always 0 for `floor`.
+/// A counter in place of an allocator, for both built-in candidates.
+///
+/// Invariant: `live` is the sum of the allocated bytes. It stays within `maximum` for `perfect packing`, and is always 0 for
+/// `floor`.
 struct built_in_instance {
-  std::size_t maximum{};  // 0: floor
+  std::size_t maximum{};  // 0 for `floor`
   std::size_t live{};
 };
 

@@ -30,16 +30,16 @@ struct plugin_functions {
   decltype(&plugin_uvectors) uvectors;
 };
 
-/// An allocator in use. Thread-safe as far as the allocator is. Its functions must outlive it.
+/// An allocator of a plug-in. It is as thread-safe as the plug-in's allocator. `functions` must outlive it.
 class allocator {
  public:
-  /// Throws std::runtime_error with the plug-in's words if it cannot be made.
+  /// Throws std::runtime_error, with the plug-in's message, if the plug-in cannot make the allocator.
   allocator(plugin_functions const& functions, int index, std::size_t initial, std::size_t maximum);
   ~allocator();
   allocator(allocator const&)            = delete;
   allocator& operator=(allocator const&) = delete;
 
-  /// Null if there is no memory.
+  /// Returns null if there is no memory.
   [[nodiscard]] void* allocate(std::size_t bytes, cudaStream_t stream) const
   {
     return allocate_(instance_, bytes, stream);
@@ -53,7 +53,7 @@ class allocator {
   void install() const { functions_.install(instance_); }
   void uninstall() const { functions_.install(nullptr); }
 
-  /// Throws std::runtime_error if that fails.
+  /// Throws std::runtime_error on failure.
   void make_uvectors(std::size_t elements, std::size_t times, cudaStream_t stream) const;
 
  private:
@@ -65,7 +65,7 @@ class allocator {
   decltype(&plugin_deallocate) deallocate_;
 };
 
-/// A stream of an allocator. Waits for its work at the end.
+/// A stream that the allocator's plug-in makes. The destructor waits for its work.
 class stream {
  public:
   explicit stream(allocator const& owner);
@@ -90,7 +90,7 @@ class candidate {
   [[nodiscard]] std::string const& name() const { return name_; }
   [[nodiscard]] std::string const& description() const { return description_; }
 
-  /// Whether it has all of these features, a set of plugin_feature.
+  /// Returns whether the allocator has all of these features, a set of plugin_feature.
   [[nodiscard]] bool has(unsigned features) const { return (features_ & features) == features; }
 
   [[nodiscard]] allocator make(std::size_t initial, std::size_t maximum) const
@@ -106,14 +106,14 @@ class candidate {
   unsigned features_;
 };
 
-/// The allocators of a shared object, which stays loaded. Throws std::runtime_error if it is not a plug-in.
+/// Loads a shared object and returns its allocators. The object stays loaded. Throws std::runtime_error if it is not a plug-in.
 std::vector<candidate> load_plugin(std::string const& path);
 
-/// The allocators of all plug-ins in a folder. What cannot be loaded is reported on standard error and left out.
+/// Loads all plug-ins of a folder and returns their allocators. Reports those that cannot be loaded on standard error.
 std::vector<candidate> load_plugins(std::string const& folder);
 
-/// `floor`, which does nothing, so that its times are those of the loops; and `perfect packing`, which has no addresses
-/// and fails only when what is live does not fit into its maximum.
+/// Returns two candidates that need no plug-in. `floor` does nothing: its times are the cost of the loops. `perfect packing`
+/// hands out no addresses, and fails only when the live bytes exceed its maximum.
 std::vector<candidate> built_in_candidates();
 
 }  // namespace compare

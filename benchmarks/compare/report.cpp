@@ -12,7 +12,7 @@ namespace compare {
 
 namespace {
 
-/// Three digits, or all of those before the point.
+/// Formats with three digits, or with all digits before the decimal point.
 std::string format(double value)
 {
   char text[32];
@@ -51,10 +51,10 @@ std::string padded(std::string text, std::size_t width, bool left = false)
   return left ? text + std::string(missing, ' ') : std::string(missing, ' ') + text;
 }
 
-/// The allocators that stand for no real one.
+/// Whether the candidate is a built-in one, which is no real allocator.
 bool is_built_in(std::string const& allocator) { return allocator == "floor" || allocator == "perfect packing"; }
 
-/// The library that an allocator belongs to: all that stands before a dot in its name.
+/// Returns the library that an allocator belongs to: the part of its name before the dot.
 std::string family(std::string const& allocator) { return allocator.substr(0, allocator.find('.')); }
 
 }  // namespace

@@ -10,54 +10,55 @@
 
 namespace compare {
 
-/// What a row gave for an allocator.
+/// The figures of one row and one allocator.
 struct result {
   std::string row;
   std::string allocator;
   figures values;
-  std::string failure;  ///< why there are no values, if there should be
+  std::string failure;  ///< why the row failed; empty if it did not
 };
 
-/// The figure of that name; nothing if it is not there.
+/// Returns the figure with this name, if there is one.
 std::optional<double> find_figure(figures const& values, std::string const& name);
 
-/// Medians of the figures of several runs, which have the same names in the same order. Requires a run.
+/// Returns the median of each figure over several runs. All runs have figures with the same names in the same order. Requires
+/// at least one run.
 figures medians(std::vector<figures> const& runs);
 
-/// A table: a line for each figure of each row, a column for each allocator. Failures are listed below it.
+/// Writes a table with a line for each figure of each row, and a column for each allocator. Failures are listed below it.
 void write_table(std::ostream& out, std::vector<result> const& results);
 
-/// allocator,row,figure,value
+/// Writes CSV with the columns allocator, row, figure, value.
 void write_csv(std::ostream& out, std::vector<result> const& results);
 
-/// What a figure has to reach.
+/// A limit that a figure must keep.
 struct target {
   enum class relation { at_most, at_least };
   enum class base {
     number,
-    peers,    ///< the best of the other allocators that stand for something
-    perfect,  ///< what `perfect packing` has in the same row
-    other     ///< what the allocator `other` has in the same row
+    peers,    ///< the best figure of the other libraries in the row
+    perfect,  ///< the figure of `perfect packing` in the row
+    other     ///< the figure of the allocator `other` in the row
   };
 
   std::string allocator;
-  std::string row;  ///< * is every row
+  std::string row;  ///< "*" for every row
   std::string figure;
   relation how;
   base relative_to;
-  double limit;  ///< or what is added to the base; what that of another allocator is multiplied by
+  double limit;  ///< the limit; added to the base for `peers` and `perfect`, a factor for `other`
   std::string other{};
 };
 
-/// Reads rows `allocator,row,figure,relation,limit` below a header; relation is <= or >=, limit a number, `peers` or
-/// `perfect`, these two perhaps with a number added or subtracted, or `NUMBER*ALLOCATOR`. Lines that begin with # are
-/// comments. Throws std::runtime_error.
+/// Reads lines `allocator,row,figure,relation,limit` below a header. The relation is <= or >=. The limit is a number; `peers`
+/// or `perfect`, optionally with a number added or subtracted; or `NUMBER*ALLOCATOR`. Lines that begin with # are comments.
+/// Throws std::runtime_error.
 std::vector<target> parse_targets(std::istream& in);
 
-/// What this project asks of itself.
+/// The targets of this project, in the form of parse_targets().
 extern char const* const own_targets;
 
-/// Writes a line for each target that was missed, or that has no figure although its row ran. Returns how many there are.
+/// Writes a line for each target that was missed, or whose row ran without the figure. Returns the number of those targets.
 std::size_t judge(std::ostream& out, std::vector<result> const& results, std::vector<target> const& targets);
 
 }  // namespace compare

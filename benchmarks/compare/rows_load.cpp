@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Allocators of streams that have work to do.
+// Rows in which the streams have work to do.
 
 #include <benchmarks/compare/measure.hpp>
 #include <benchmarks/utilities/device_work.hpp>
@@ -13,7 +13,7 @@ namespace compare {
 namespace {
 
 constexpr unsigned with_memory  = plugin_feature_times | plugin_feature_memory;
-constexpr std::size_t ring_size = 4;  // streams that take turns
+constexpr std::size_t ring_size = 4;  // the number of streams that take turns
 
 std::vector<stream> make_streams(allocator const& memory)
 {
@@ -33,8 +33,9 @@ void wait_for(std::vector<stream> const& streams)
   for (auto const& s : streams) { static_cast<void>(cudaStreamSynchronize(s)); }
 }
 
-/// Four streams in turn allocate, launch a kernel of 40 us and free. The kernels of different streams could overlap: what
-/// the same kernels take on blocks that exist already is the measure. More than that was lost to waits between streams.
+/// Four streams in turn allocate, launch a kernel of 40 us, and free. Kernels of different streams can overlap. The figure is
+/// the time that is added compared with the same kernels on blocks that exist already: streams that wait for each other lose
+/// overlap.
 row make_overlap_row()
 {
   auto const run = [](candidate const& c, settings const& s) {
@@ -67,7 +68,7 @@ row make_overlap_row()
     pass(without);
     auto const ideal  = pass(without);
     auto const before = synchronizations();
-    auto const first  = pass(with);  // also finds its memory in the allocator for the first time
+    auto const first  = pass(with);  // the first pass makes the allocator grow
     auto const second = pass(with);
     auto const waits  = synchronizations() - before - 2 * ring_size;
     for (std::size_t i = 0; i < ring_size; ++i) { memory.deallocate(standing[i], smallest, streams[i]); }
@@ -80,8 +81,8 @@ row make_overlap_row()
   return {"overlap-4", "time added to kernels on 4 streams that allocate and free", with_memory, true, run};
 }
 
-/// Four streams in turn take 3/4 of a pool, launch a kernel and free everything: each lives on what the one before has just
-/// freed, while that one's kernel runs. The time is that of the host.
+/// Four streams in turn take 3/4 of a pool, launch a kernel, and free everything. Each stream gets the memory that the previous
+/// stream has just freed, while the previous kernel still runs. The time is that of the host.
 row make_reuse_row()
 {
   auto const run = [](candidate const& c, settings const& s) {
@@ -113,7 +114,7 @@ row make_reuse_row()
         for (int i = 0; i < 10; ++i) {
           for (auto const& stream : streams) { turn(stream); }
         }
-        wait_for(streams);  // or the queue of launches fills up, and launching waits
+        wait_for(streams);  // otherwise the launch queue fills up, and launches wait
       } while (clock.seconds() < seconds);
     };
     turns(s.seconds / 10);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an allocator takes from the device, and how much of it a program can use.
+// Rows on memory: how much an allocator takes from the device, and how much of that a program can use.
 
 #include <benchmarks/compare/measure.hpp>
 
@@ -14,7 +14,8 @@ namespace {
 constexpr unsigned with_memory      = plugin_feature_times | plugin_feature_memory;
 constexpr unsigned for_small_blocks = plugin_feature_small_times | plugin_feature_memory;
 
-/// Shares of a bounded pool that are live when an allocation fails, as the fragmentation of 60 rounds builds up.
+/// Fills a bounded pool until an allocation fails, frees a random half, and repeats that 60 times. The shares are live bytes
+/// over the pool's bytes at each failure.
 struct shares {
   double sum{0};
   double worst{1};
@@ -89,7 +90,7 @@ row make_share_row(char const* name, lognormal sizes)
   return {name, "share of a bounded pool in live use when an allocation fails", plugin_feature_bounded, false, run};
 }
 
-/// From making an allocator to its first block: with a pool of full size, and with one that starts empty.
+/// Times the construction of an allocator and its first block: with a pool of full size, and with a pool that starts empty.
 row make_first_allocation_row()
 {
   auto const first = [](candidate const& c, std::size_t initial, std::size_t maximum) {
@@ -102,9 +103,8 @@ row make_first_allocation_row()
     return ns;
   };
   auto const run = [=](candidate const& c, settings const& s) {
-    first(c, 0, 0);  // the first of all loads code
-    auto const empty =
-      first(c, 0, 0);  // before the full one: the driver is slower for a while after it took that much back
+    first(c, 0, 0);                     // warm-up: the first call loads code
+    auto const empty = first(c, 0, 0);  // first: the driver is slower for a while after the full pool is freed
     return figures{{"first_full_ns", first(c, s.pool_bytes, s.pool_bytes)}, {"first_empty_ns", empty}};
   };
   return {"first-allocation", "make an allocator and a stream, allocate 1 MiB", for_small_blocks, false, run};
@@ -115,7 +115,7 @@ double reserved_over(allocator const& memory, std::size_t live_bytes)
   return static_cast<double>(memory.reserved()) / static_cast<double>(live_bytes);
 }
 
-/// 4 GiB in blocks of 1 MiB from a pool that starts empty.
+/// Times 4,096 allocations of 1 MiB from a pool that starts empty.
 row make_growth_row()
 {
   auto const run = [](candidate const& c, settings const&) {
@@ -141,7 +141,7 @@ row make_growth_row()
   return {"growth", "4096 times 1 MiB from a pool that starts empty", for_small_blocks, false, run};
 }
 
-/// What a pool without a maximum holds after 100,000 replacements, over the most bytes that were live.
+/// The bytes that a pool without a maximum holds after 100,000 replacements, over the peak of live bytes.
 row make_reserved_row(char const* name, lognormal sizes)
 {
   auto const run = [=](candidate const& c, settings const&) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One thread, one stream.
+// Rows with one thread and one stream.
 
 #include <benchmarks/compare/measure.hpp>
 
@@ -13,10 +13,10 @@ namespace {
 
 constexpr unsigned timed = plugin_feature_times;
 
-/// What a row needs whose blocks have at most so many bytes.
+/// Returns the feature that a row needs if its largest block has `bytes` bytes.
 unsigned timed_up_to(std::size_t bytes) { return bytes <= mib ? unsigned{plugin_feature_small_times} : timed; }
 
-/// `bytes` are allocated and freed in a loop.
+/// Allocates and frees `bytes` bytes in a loop.
 row make_pair_row(char const* suffix, std::size_t bytes)
 {
   auto const run = [bytes](candidate const& c, settings const& s) {
@@ -35,7 +35,7 @@ row make_pair_row(char const* suffix, std::size_t bytes)
   return {std::string{"pair-"} + suffix, std::string{"allocate and free "} + suffix, timed_up_to(bytes), false, run};
 }
 
-/// `count` live blocks, a random one is replaced.
+/// Keeps `count` blocks live and replaces random ones.
 row make_steady_row(char const* name, std::size_t count, lognormal sizes, unsigned needs = timed)
 {
   auto const run = [=](candidate const& c, settings const& s) {
@@ -62,7 +62,7 @@ row make_steady_row(char const* name, std::size_t count, lognormal sizes, unsign
   return {name, std::to_string(count) + " live blocks, replace one", needs, false, run};
 }
 
-/// Time over all steps of a mixture; what it leaves is freed beside the clock.
+/// Times all steps of draw_mixture(). The blocks that are left are freed after the clock stops.
 row make_random_row(char const* suffix, std::size_t allocations, std::size_t max_bytes)
 {
   auto const run = [=](candidate const& c, settings const& s) {
@@ -92,8 +92,8 @@ row make_random_row(char const* suffix, std::size_t allocations, std::size_t max
       return result;
     };
 
-    auto sum = pass();                    // to warm up
-    if (sum.ns < 10 * s.seconds * 1e9) {  // else once is enough
+    auto sum = pass();                    // warm-up; its time also decides how often the row runs
+    if (sum.ns < 10 * s.seconds * 1e9) {  // a pass that takes longer is not repeated
       sum      = {};
       failures = 0;
       do {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several streams, pools that are nearly full, and adaptors. The streams are made by cudaStreamCreate, as those of other libraries
-// are: no allocator sees when they begin and end.
+// Rows with several streams, with nearly full pools, and with adaptors. The streams come from cudaStreamCreate, as in most
+// libraries, so no allocator knows when they begin and end.
 
 #include <benchmarks/compare/measure.hpp>
 #include <benchmarks/compare/threads.hpp>
@@ -44,7 +44,7 @@ class foreign_stream {
   cudaStream_t stream_{};
 };
 
-/// Blocks of one stream, freed at the end.
+/// Blocks of one stream. The destructor frees them.
 class held_blocks {
  public:
   held_blocks(allocator const& memory, cudaStream_t order) : memory_{memory}, order_{order} {}
@@ -55,17 +55,17 @@ class held_blocks {
     for (std::size_t i = 0; i < blocks_.size(); ++i) { free(i); }
   }
 
-  /// Throws std::bad_alloc.
+  /// Allocates a block. Throws std::bad_alloc.
   void add(std::size_t bytes) { blocks_.push_back({checked_allocate(memory_, bytes, order_), bytes}); }
 
-  /// Frees a block, unless that has been done.
+  /// Frees a block, unless it is free already.
   void free(std::size_t which)
   {
     auto& each = blocks_[which];
     if (each.ptr != nullptr) { memory_.deallocate(std::exchange(each.ptr, nullptr), each.bytes, order_); }
   }
 
-  /// Throws std::bad_alloc.
+  /// Frees a block and allocates another. Throws std::bad_alloc.
   void replace(std::size_t which, std::size_t bytes)
   {
     free(which);
@@ -78,7 +78,7 @@ class held_blocks {
   std::vector<block> blocks_;
 };
 
-/// Allocates and frees `bytes` a hundred times.
+/// Allocates and frees `bytes` bytes a hundred times. Returns the number of operations.
 std::size_t make_pairs(allocator const& memory, std::size_t bytes, cudaStream_t order)
 {
   constexpr std::size_t count = 100;
@@ -86,15 +86,15 @@ std::size_t make_pairs(allocator const& memory, std::size_t bytes, cudaStream_t 
   return count;
 }
 
-/// Live blocks of several streams, as many of each. Replaces one of each stream in turn.
+/// Live blocks on several streams, equally many on each. The streams take turns with replacements.
 class dealt_blocks {
  public:
   struct shape {
     std::size_t streams;
-    std::size_t live;  ///< of each stream
+    std::size_t live;  ///< live blocks of each stream
     lognormal sizes;
     bool crosses{};                  ///< whether every fourth block is freed on the next stream
-    std::size_t least_pool_bytes{};  ///< that hold what is live
+    std::size_t least_pool_bytes{};  ///< pool size that holds the live blocks
   };
 
   dealt_blocks(allocator const& memory, shape const& how)
@@ -119,7 +119,7 @@ class dealt_blocks {
   dealt_blocks& operator=(dealt_blocks const&) = delete;
   ~dealt_blocks() { free_all(); }
 
-  /// Throws std::bad_alloc.
+  /// Replaces `count` blocks. Throws std::bad_alloc.
   std::size_t replace(std::size_t count)
   {
     for (std::size_t i = 0; i < count; ++i, ++turn_) {
@@ -205,7 +205,7 @@ row make_large_threads_row()
   return {"threads-16-large", "16 threads, own streams, 8 large blocks live each", timed, false, run};
 }
 
-/// Threads that end after 200 replacements. Their start counts.
+/// Eight threads at a time, each of which ends after 200 replacements. Thread creation counts.
 row make_short_threads_row()
 {
   constexpr unsigned threads  = 8;
@@ -232,7 +232,7 @@ row make_short_threads_row()
   return {"short-threads-8", "8 threads at a time, each makes 200 replacements and ends", timed, false, run};
 }
 
-/// A thread's part of a pool that is nearly full.
+/// One thread's share of a pool that is nearly full.
 class tight_blocks {
  public:
   tight_blocks(allocator const& memory, cudaStream_t order, std::size_t share, std::uint64_t seed)
@@ -245,7 +245,7 @@ class tight_blocks {
     while (!live_.empty()) { free_any(); }
   }
 
-  /// Frees random blocks until the next one fits into the share, and allocates it. Counts what is refused.
+  /// Frees random blocks until the next one fits into the share, and allocates it. Counts failed allocations.
   std::size_t step()
   {
     auto const bytes = sizes_[turn_++ % sequence_length];
@@ -307,7 +307,7 @@ row make_tight_row(unsigned percent)
       gate.arrive_and_wait();
       seen[index]     = measure(s.seconds, one);
       failures[index] = blocks.failures();
-      finished.arrive_and_wait();  // until then the pool stays as full as it is
+      finished.arrive_and_wait();  // keeps the pool full until every thread has measured
     });
     auto sum             = together(seen);
     sum.synchronizations = synchronizations() - before;
@@ -325,7 +325,7 @@ row make_tight_row(unsigned percent)
           run};
 }
 
-/// Many free ranges that are too small.
+/// The pool has many free ranges, each too small for the requests.
 row make_holes_row(std::size_t wanted)
 {
   auto const run = [=](candidate const& c, settings const& s) {
@@ -346,7 +346,7 @@ row make_holes_row(std::size_t wanted)
   return {"holes-" + std::to_string(wanted), "allocate and free what no hole has room for", timed, false, run};
 }
 
-/// `bytes` are allocated and freed in a loop. If `shared`, another stream has a block of the pool.
+/// Allocates and frees `bytes` bytes in a loop. If `shared`, another stream holds a block of the pool.
 row make_pair_row(char const* name, std::size_t bytes, bool shared)
 {
   auto const run = [=](candidate const& c, settings const& s) {
@@ -367,7 +367,7 @@ row make_pair_row(char const* name, std::size_t bytes, bool shared)
           run};
 }
 
-/// 256 bytes through an adaptor in 16 threads with 100 live blocks each.
+/// Pairs of 256 bytes through an adaptor, in 16 threads with 100 live blocks each.
 row make_adaptor_row()
 {
   constexpr unsigned threads = 16;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several threads, and containers.
+// Rows with several threads, and rows on containers.
 
 #include <benchmarks/compare/measure.hpp>
 #include <benchmarks/compare/threads.hpp>
@@ -29,7 +29,7 @@ row make_threads_row(std::string const& name, unsigned threads, std::size_t live
       seen[index] = measure(s.seconds, some);
     });
     auto result             = together(seen);
-    result.synchronizations = synchronizations() - before - threads;  // each stream waits once at its end
+    result.synchronizations = synchronizations() - before - threads;  // not counted: the wait at the end of each stream
     return result.as_figures();
   };
   return {name,
@@ -39,7 +39,7 @@ row make_threads_row(std::string const& name, unsigned threads, std::size_t live
           run};
 }
 
-/// Blocks on their way from one thread to another.
+/// A ring buffer that hands blocks from one thread to another.
 class handoff_ring {
  public:
   void put(block b)
@@ -64,7 +64,7 @@ class handoff_ring {
   static void wait_while(Condition&& condition)
   {
     for (int turns = 0; condition(); ++turns) {
-      if (turns > 200) { std::this_thread::yield(); }  // there may be fewer cores than threads
+      if (turns > 200) { std::this_thread::yield(); }  // the other thread may need this core
     }
   }
 
@@ -110,7 +110,7 @@ row make_handoff_row()
   return {"handoff", "allocated by thread and stream A, freed by B", plugin_feature_times, false, run};
 }
 
-/// device_uvector<int>(1000) made and destroyed; the mean of what each thread sees.
+/// Constructs and destroys device_uvector<int>(1000) in each thread. The figure is the mean over the threads.
 row make_uvector_row(unsigned threads, int devices)
 {
   auto const run = [=](candidate const& c, settings const& s) {

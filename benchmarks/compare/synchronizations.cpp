@@ -10,7 +10,7 @@ namespace {
 
 std::atomic<std::uint64_t> calls{0};
 
-/// The function of the same name in the CUDA runtime.
+/// Returns the function of this name in the CUDA runtime.
 template <class Function>
 Function* next(char const* name)
 {
@@ -21,7 +21,7 @@ Function* next(char const* name)
 
 #ifndef RMM_STATIC_CUDART
 
-// The program comes first where a symbol is looked up, so the plug-ins call these.
+// The loader looks for symbols in the program first, so plug-ins call the functions below instead of the runtime's.
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 

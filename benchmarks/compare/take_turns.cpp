@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TAKE_TURNS_BENCH: an elastic pool and the allocator of another library in one process, each in its turn with a peak of most of
-// the device, and each giving its memory back after that.
+// TAKE_TURNS_BENCH: an elastic pool and the allocator of another library take turns in one process. Each allocates most of the
+// device in its turn, and then gives the memory back.
 
 #include <benchmarks/compare/measure.hpp>
 #include <benchmarks/compare/plugin.hpp>
@@ -42,8 +42,8 @@ std::pair<std::size_t, std::size_t> free_and_total()
   return {free, total};
 }
 
-/// Allocates blocks of many sizes that sum up to `bytes`, writes to each, and frees them in another order. `allocate` takes
-/// bytes; `deallocate` takes a block.
+/// Allocates blocks of many sizes with a total of `bytes`, writes to each, and frees them in random order. `allocate` takes a
+/// size, `deallocate` a block.
 template <class Allocate, class Deallocate>
 void have_peak(std::size_t bytes, std::uint64_t seed, cudaStream_t stream, Allocate&& allocate, Deallocate&& deallocate)
 {
@@ -71,12 +71,12 @@ void have_peak(std::size_t bytes, std::uint64_t seed, cudaStream_t stream, Alloc
 rmm::benchmarks::options make_options()
 {
   rmm::benchmarks::options options{"TAKE_TURNS_BENCH",
-                                   "Lets an elastic pool and another allocator have most of the device in turn."};
-  options.value('o', "other", "name of the other allocator, of one of the plug-ins (torch)")
-    .value('n', "rounds", "turns of each (20)")
-    .value('p', "percent", "of the device's memory that each takes in its turn (70)")
-    .value(0, "chunk", "MiB of a chunk of the elastic pool (0: the smallest)")
-    .value(0, "plugins", "folder of the plug-ins (that of this program)")
+                                   "Lets an elastic pool and another allocator take turns with most of the device."};
+  options.value('o', "other", "name of the other allocator, which a plug-in has (torch)")
+    .value('n', "rounds", "number of turns of each (20)")
+    .value('p', "percent", "share of the device's memory that each takes in its turn (70)")
+    .value(0, "chunk", "chunk size of the elastic pool in MiB (0: the smallest)")
+    .value(0, "plugins", "folder of the plug-ins (the program's folder)")
     .flag('h', "help", "print this text");
   return options;
 }
@@ -90,7 +90,7 @@ int run(rmm::benchmarks::options const& options)
   auto const candidates = compare::load_plugins(folder);
   auto const other =
     std::find_if(candidates.begin(), candidates.end(), [&](auto const& each) { return each.name() == name; });
-  if (other == candidates.end()) { throw std::runtime_error{"no plug-in has an allocator of this name: " + name}; }
+  if (other == candidates.end()) { throw std::runtime_error{"no plug-in has an allocator with this name: " + name}; }
 
   check(cudaFree(nullptr));
   auto const [free_before, total] = free_and_total();
@@ -130,7 +130,7 @@ int run(rmm::benchmarks::options const& options)
         order,
         [&](std::size_t bytes) { return memory.allocate(bytes, order); },
         [&](block const& each) { memory.deallocate(each.ptr, each.bytes, order); });
-    }  // its end empties its cache
+    }  // the destructor empties the allocator's cache
     other_seconds += theirs.seconds();
   }
   std::printf(

@@ -15,7 +15,7 @@
 
 namespace compare {
 
-/// Lets threads begin together. A thread that fails opens the gate for the others.
+/// A gate at which threads wait for each other, so that they start together. A thread that fails opens it for the others.
 class start_gate {
  public:
   explicit start_gate(unsigned threads) : missing_{static_cast<int>(threads)} {}
@@ -31,8 +31,8 @@ class start_gate {
   std::atomic<int> missing_;
 };
 
-/// Runs body(index, gate) in `count` threads and joins them. Every body calls gate.arrive_and_wait() once. Throws what the
-/// first of those that failed threw.
+/// Runs body(index, gate) in `count` threads and joins them. Each body must call gate.arrive_and_wait() once. Throws the
+/// exception of the first thread that failed.
 inline void run_threads(unsigned count, std::function<void(unsigned, start_gate&)> const& body)
 {
   int device{};
@@ -57,10 +57,10 @@ inline void run_threads(unsigned count, std::function<void(unsigned, start_gate&
   if (failure) { std::rethrow_exception(failure); }
 }
 
-/// What a thread saw.
+/// The timing of each thread.
 using timings = std::vector<timing>;
 
-/// Time of the whole machine over the operations of all threads.
+/// Returns the longest time of a thread with the operations of all threads.
 inline timing together(timings const& all)
 {
   timing sum;

@@ -23,7 +23,7 @@ namespace {
   throw std::runtime_error{"line " + std::to_string(line) + " of the trace: " + what};
 }
 
-/// Takes the next field off a row and returns it.
+/// Removes the next field from a row and returns it.
 std::string_view next_field(std::string_view& row)
 {
   auto const comma = row.find(',');
@@ -44,7 +44,7 @@ Number next_number(std::string_view& row, std::size_t line)
   return value;
 }
 
-/// The text that a shell takes as this one word.
+/// Quotes `word` so that a shell reads it as one word.
 std::string quoted(std::string const& word)
 {
   std::string result{"'"};
@@ -91,7 +91,7 @@ trace parse_trace(std::istream& in)
   if (!std::getline(in, text) || text != "op,block,bytes,stream") {
     throw_malformed(line, "the header is not op,block,bytes,stream");
   }
-  std::vector<std::uint64_t> sizes;  // of all blocks; 0: not live
+  std::vector<std::uint64_t> sizes;  // by block; 0 if it is not live
   std::vector<bool> known;
   std::size_t live = 0;
   while (std::getline(in, text)) {

@@ -14,7 +14,8 @@ constexpr std::size_t kib = 1024;
 constexpr std::size_t mib = 1024 * kib;
 constexpr std::size_t gib = 1024 * mib;
 
-/// Random numbers that are the same on every machine for a seed: the distributions of the C++ library need not be.
+/// A source of random numbers that gives the same sequence for a seed on every machine. The distributions of the C++ library do
+/// not guarantee that.
 class random_source {
  public:
   explicit random_source(std::uint64_t seed) : engine_{seed} {}
@@ -22,10 +23,10 @@ class random_source {
   /// Uniform in 0 ... limit - 1. Requires 0 < limit < 2^32.
   std::size_t below(std::size_t limit) { return static_cast<std::size_t>(((engine_() >> 32U) * limit) >> 32U); }
 
-  /// Uniform in [0, 1).
+  /// Returns a uniform number in [0, 1).
   double uniform() { return static_cast<double>(engine_() >> 11U) * 0x1p-53; }
 
-  /// Normal, mean 0 and deviation 1 (Box and Muller).
+  /// Returns a normally distributed number with mean 0 and deviation 1 (Box and Muller).
   double normal()
   {
     constexpr double pi = 3.14159265358979323846;
@@ -37,7 +38,7 @@ class random_source {
   std::mt19937_64 engine_;
 };
 
-/// Sizes with a given median whose logarithm is normal, clipped to 1 ... cap.
+/// A lognormal distribution of sizes with a given median, clipped to 1 ... cap.
 struct lognormal {
   std::size_t median;
   double sigma;
@@ -59,7 +60,7 @@ std::vector<std::size_t> draw_sizes(Distribution const& distribution, std::size_
   return sizes;
 }
 
-/// Replacements among a fixed number of live blocks: the block in `slot` goes, one of `bytes` comes.
+/// A replacement in a fixed set of live blocks: frees the block in `slot` and allocates `bytes` bytes.
 struct replacement {
   std::uint32_t slot;
   std::uint32_t bytes;
@@ -70,14 +71,14 @@ std::vector<replacement> draw_replacements(lognormal const& sizes,
                                            std::size_t count,
                                            std::uint64_t seed);
 
-/// One step of a mixture of allocations and frees: block number `block` comes (`bytes` > 0) or goes (`bytes` == 0).
+/// A step of a mixture: allocates block number `block` if `bytes` > 0, and frees it if `bytes` == 0.
 struct step {
   std::uint32_t block;
   std::uint32_t bytes;
 };
 
-/// The steps of a row random-N-M: 73 of 100 steps allocate 1 ... max_bytes while less than `limit` is live, the others
-/// free a random block, until `allocations` were made. What is live then stays so.
+/// Returns the steps of a row random-N-M, until there are `allocations` allocations. While fewer than `limit` bytes are live,
+/// 73 of 100 steps allocate 1 ... max_bytes bytes. All other steps free a random block. The blocks that are left stay live.
 std::vector<step> draw_mixture(std::size_t allocations, std::size_t max_bytes, std::size_t limit, std::uint64_t seed);
 
 }  // namespace compare

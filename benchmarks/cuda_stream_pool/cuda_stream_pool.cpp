@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUDA_STREAM_POOL_BENCH: a stream from a pool, and one that is made.
+// CUDA_STREAM_POOL_BENCH: taking a stream from a pool, against creating one.
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_pool.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UVECTOR_BENCH: device_uvector beside Thrust's vectors.
+// UVECTOR_BENCH: device_uvector against Thrust's vectors.
 
 #include <benchmarks/synchronization/synchronization.hpp>
 #include <benchmarks/utilities/resources.hpp>
@@ -59,7 +59,7 @@ Vector make_vector(std::size_t size, rmm::cuda_stream_view stream)
   if constexpr (std::is_same_v<Vector, rmm_uvector>) {
     return Vector{size, stream};
   } else {
-    return Vector(size);  // on the default stream, zeroed
+    return Vector(size);  // Thrust works on the default stream and sets the elements to zero
   }
 }
 
@@ -69,7 +69,7 @@ std::int32_t* data_of(Vector& vector)
   return thrust::raw_pointer_cast(vector.data());
 }
 
-/// An input and four outputs, each on a stream of its own; the outputs are squares of the input.
+/// One input and four outputs, each output on its own stream. The outputs are the squares of the input.
 template <class Vector>
 void run_workflow(std::size_t size, rmm::cuda_stream const& in_stream, std::array<rmm::cuda_stream, 4> const& streams)
 {
@@ -102,7 +102,7 @@ void BM_VectorWorkflow(benchmark::State& state)
       cuda_event_timer const timer{state, true};
       run_workflow<Vector>(size, in_stream, streams);
     }
-    constexpr std::int64_t accesses = 9;  // each output: a read and a write; the input: a write
+    constexpr std::int64_t accesses = 9;  // a read and a write for each output, and a write of the input
     state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * state.range(0) *
                             static_cast<std::int64_t>(sizeof(std::int32_t)) * accesses);
   }

@@ -62,7 +62,7 @@ struct block {
 
 // --- time ------------------------------------------------------------------------------------------------------------
 
-/// A workload on one heap: run() does so many operations more and returns the seconds that they took.
+/// A workload on one heap. run() makes the given number of operations, and returns the seconds that they took.
 struct workload {
   virtual ~workload()                        = default;
   virtual double run(std::size_t operations) = 0;
@@ -132,7 +132,7 @@ class steady_workload final : public workload {
   std::size_t at_{};
 };
 
-/// Runs all its steps at least once, on a fresh heap each time; an operation is an allocation or a free.
+/// A workload that runs all its steps at least once, on a new heap each time. An operation is one allocation or one free.
 template <class Heap>
 class mixture_workload final : public workload {
  public:
@@ -176,7 +176,7 @@ struct candidate {
   std::unique_ptr<workload> work;
 };
 
-/// Calls make(heap type's tag) for each heap that the options select.
+/// Calls make(tag) for each heap that the options select; the tag has the heap's type.
 template <class Heap>
 struct tag {
   using type = Heap;
@@ -205,7 +205,7 @@ void for_each_heap(options const& chosen, Visit&& visit)
   return *middle;
 }
 
-/// A row of the first table. `make(tag)` makes the workload on a heap.
+/// Prints a row of the first table. `make(tag)` makes the workload on a heap.
 template <class Make>
 void time_row(options const& chosen, std::string const& name, std::size_t operations, Make&& make)
 {
@@ -257,14 +257,14 @@ void time_rows(options const& chosen)
 
 // --- memory ----------------------------------------------------------------------------------------------------------
 
-/// Host memory for the records of 100,000 blocks of 4 KiB with every second one free, in percent of the memory that the blocks
-/// take.
+/// Returns the host memory of the records of 100,000 blocks of 4 KiB, with every second one free, in percent of the blocks'
+/// memory.
 template <class Heap>
 [[nodiscard]] double record_share()
 {
   constexpr std::size_t blocks = 100'000;
   constexpr std::size_t bytes  = 4 * kib;
-  Heap heap{blocks * bytes / 16 * 17, blocks / 2};  // room for records, too, if they lie in the pool
+  Heap heap{blocks * bytes / 16 * 17, blocks / 2};  // with room for heaps that keep their records in the pool
   std::vector<std::uintptr_t> live;
   for (std::size_t i = 0; i != blocks; ++i) {
     live.push_back(heap.allocate(bytes));
@@ -274,7 +274,7 @@ template <class Heap>
   return 100.0 * static_cast<double>(heap.record_bytes()) / static_cast<double>(blocks * bytes);
 }
 
-/// Whether a trace can be replayed in a pool of so many bytes. Its streams make no difference here.
+/// Returns whether a pool of `bytes` bytes can replay a trace. Streams make no difference here.
 template <class Heap>
 [[nodiscard]] bool fits(compare::trace const& events, std::size_t bytes)
 {
@@ -292,7 +292,7 @@ template <class Heap>
   return true;
 }
 
-/// The smallest pool that replays a trace, over the trace's peak, to within 1/2000.
+/// Returns the smallest pool that replays a trace over the trace's peak, to within 1/2000.
 template <class Heap>
 [[nodiscard]] double smallest_pool(compare::trace const& events)
 {
@@ -311,8 +311,8 @@ struct shares {
   double worst{1};
 };
 
-/// Shares of the pool that are in live use when an allocation first fails: filled, then a random half freed, 60 times, for
-/// five seeds.
+/// Returns the live shares of the pool at failed allocations. For five seeds: fills the pool, then frees a random half and
+/// fills it again, 60 times.
 template <class Heap>
 [[nodiscard]] shares shares_at_failure(lognormal const& sizes)
 {
@@ -348,7 +348,7 @@ template <class Heap>
   return result;
 }
 
-/// A row of the second table. `measure(tag)` returns what a column says.
+/// Prints a row of the second table. `measure(tag)` returns the text of a column.
 template <class Measure>
 void memory_row(options const& chosen, std::string const& name, Measure&& measure)
 {

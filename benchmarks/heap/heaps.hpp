@@ -68,7 +68,7 @@ class range_set_heap {
   rmm::detail::range_set free_;
 };
 
-/// Counts what the containers of a heap have allocated.
+/// An allocator for containers that counts the bytes they have allocated.
 template <class T>
 struct counting_allocator {
   using value_type = T;
@@ -103,7 +103,7 @@ struct counting_allocator {
   std::size_t* bytes;
 };
 
-/// What one would write first: a mutex, a map by address, a set by size, and the smallest range that fits.
+/// The straightforward solution: a mutex, a map by address, a set by size, and best fit.
 class best_fit_heap {
  public:
   static constexpr char const* name = "mutex and map";
@@ -170,8 +170,8 @@ class best_fit_heap {
 };
 
 #ifdef HEAP_BENCH_HAS_BOOST
-/// Boost.Interprocess' tree of free ranges, best fit, without its mutex. It keeps its records in the pool itself, before each
-/// block, so it could not manage memory of a device; its blocks are aligned to 16 bytes, not to 256.
+/// Boost.Interprocess' tree of free ranges, with best fit and without its mutex. It writes its records into the pool, before
+/// each block, so it cannot manage device memory. It aligns blocks to 16 bytes, not to 256.
 class boost_heap {
  public:
   static constexpr char const* name = "boost best fit";
@@ -213,7 +213,7 @@ class boost_heap {
 };
 #endif
 
-/// An allocator of host memory. It may write into the memory, and has no bound: for orientation.
+/// An allocator of host memory, for comparison. It may write into the memory, and has no bound.
 template <class Functions>
 class host_heap {
  public:
@@ -241,13 +241,13 @@ struct malloc_functions {
   static void deallocate(void* ptr) { std::free(ptr); }
 };
 
-/// Loaded at run time: a program that is linked with mimalloc has no other malloc().
+/// mimalloc, loaded at run time: linking with it would replace the program's malloc().
 struct mimalloc_functions {
   static constexpr char const* name = "mimalloc";
   [[nodiscard]] static void* allocate(std::size_t bytes) { return allocate_(bytes); }
   static void deallocate(void* ptr) { deallocate_(ptr); }
 
-  /// Whether mimalloc is installed. The functions need that it was asked.
+  /// Returns whether mimalloc is installed. Call it before the other functions.
   [[nodiscard]] static bool load()
   {
     static void* const library = dlopen(RMM_MIMALLOC_LIBRARY, RTLD_NOW | RTLD_LOCAL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MULTI_STREAM_ALLOCATIONS_BENCH: small vectors and kernels on several streams. Without a CUDA compiler the kernels are
-// left out, on the simulator they take no real time; the first line says so.
+// MULTI_STREAM_ALLOCATIONS_BENCH: small vectors and kernels on several streams. Without a CUDA compiler it leaves out the
+// kernels, and on the simulator they take no time. The first line of the output says so.
 
 #include <benchmarks/utilities/device_work.hpp>
 #include <benchmarks/utilities/options.hpp>
@@ -29,7 +29,7 @@ namespace {
 using rmm::benchmarks::device_work;
 using rmm::benchmarks::resource_ptr;
 
-/// How long about a million ticks of the device's clock take.
+/// Returns the nanoseconds of about a million ticks of the device's clock.
 unsigned kernel_ns()
 {
   constexpr double ticks = 1'000'000;
@@ -61,7 +61,7 @@ void synchronize(rmm::cuda_stream_pool const& streams)
   for (std::size_t i = 0; i < streams.get_pool_size(); ++i) { streams.get_stream(i).synchronize(); }
 }
 
-/// Makes a resource the current one as long as it lives.
+/// A scope in which a resource is the current one.
 class current_resource {
  public:
   explicit current_resource(resource_ptr resource) : resource_{std::move(resource)}
@@ -81,7 +81,7 @@ struct resource_choice {
   resource_ptr (*make)();
 };
 
-/// By the name of the command line.
+/// The resources of the option --resource.
 std::map<std::string, resource_choice> const choices{
   {"cuda", {"cuda", rmm::benchmarks::make_cuda}},
   {"cuda_async", {"cuda_async", rmm::benchmarks::make_cuda_async}},
@@ -114,9 +114,9 @@ void run(int argc, char** argv)
   rmm::benchmarks::options options{"MULTI_STREAM_ALLOCATIONS_BENCH", "Allocations and kernels on several streams"};
   options.flag('p', "profile", "run once, without the benchmark harness")
     .value('r', "resource", "cuda, cuda_async, pool (default), arena or binning")
-    .value('k', "kernels", "kernels of a run, with -p (8)")
-    .value('s', "streams", "streams in the pool, with -p (8)")
-    .flag('w', "warm", "allocate once on each stream before, with -p");
+    .value('k', "kernels", "number of kernels, with -p (8)")
+    .value('s', "streams", "number of streams, with -p (8)")
+    .flag('w', "warm", "allocate once on each stream before the kernels, with -p");
   if (options.is_help(argc, argv)) {
     std::cout << options.help_with_harness();
     return;

@@ -29,7 +29,7 @@ struct block {
   std::size_t bytes;
 };
 
-/// Makes `count` allocations of 1 ... max_bytes bytes in at most twice as many steps; the other steps free a random one.
+/// Allocates `count` blocks of 1 ... max_bytes bytes in at most twice as many steps. The other steps free a random block.
 void allocate_at_random(rmm::mr::device_memory_resource& resource, std::size_t count, std::size_t max_bytes)
 {
   constexpr std::size_t most_live   = 16'000 * mib;
@@ -75,7 +75,7 @@ struct resource_choice {
   resource_ptr (*make)();
 };
 
-/// By the name of the command line.
+/// The resources of the option --resource.
 std::map<std::string, resource_choice> const choices{
   {"pool", {"pool_mr", []() -> resource_ptr { return rmm::benchmarks::make_pool(); }}},
   {"binning", {"binning_mr", rmm::benchmarks::make_binning}},

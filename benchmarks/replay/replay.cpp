@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// REPLAY_BENCH: a log of logging_resource_adaptor, a trace of trace_resource_adaptor or a memory snapshot of PyTorch, replayed
-// on other resources. The exit status is the verdict: 0 if each resource could do what the log asks, 1 if one could not, 2 if
-// there is nothing to replay.
+// REPLAY_BENCH: replays a log of logging_resource_adaptor, a trace of trace_resource_adaptor or a memory snapshot of PyTorch on
+// other resources. Exit status: 0 if each resource could replay it, 1 if one could not, 2 if there is nothing to replay.
 
 #include <benchmarks/utilities/metered_resource.hpp>
 #include <benchmarks/utilities/options.hpp>
@@ -46,13 +45,13 @@ using rmm::recorded::log_replay;
 
 enum verdict : int { replayed = 0, failed = 1, nothing_to_replay = 2 };
 
-/// A resource, and how much it has reserved.
+/// A resource, and a function that returns its reserved bytes.
 struct measured_resource {
   resource_ptr resource;
   std::function<std::size_t()> reserved;
 };
 
-/// The device's memory, or a simulated one of `bytes` bytes if that is not 0.
+/// Returns the device's memory, or simulated memory of `bytes` bytes if `bytes` is not 0.
 std::shared_ptr<metered_resource> make_memory(std::size_t bytes)
 {
   if (bytes == 0) { return std::make_shared<metered_resource>(rmm::benchmarks::make_cuda()); }
@@ -103,7 +102,7 @@ measured_resource make_binning(std::size_t bytes)
   return over(memory, binning);
 }
 
-/// What a configuration string says, for the current device.
+/// Makes the resource of a configuration on the current device.
 measured_resource make_configured(rmm::mr::resource_configuration const& configuration)
 {
   rmm::mr::configured_resource const made{configuration};
@@ -119,7 +118,7 @@ struct resource_choice {
   std::function<measured_resource(std::size_t bytes)> make;
 };
 
-/// By the name of the command line.
+/// The resources of the option --resource, besides configurations.
 std::map<std::string, resource_choice> const choices{
   {"pool", {"Pool Resource", make_pool}},
   {"arena", {"Arena Resource", make_arena}},
@@ -128,7 +127,7 @@ std::map<std::string, resource_choice> const choices{
   {"managed", {"Managed Resource", make_managed}},
 };
 
-/// The resource of that name or configuration. Throws std::invalid_argument if it is neither.
+/// Returns the choice for a name or a configuration. Throws std::invalid_argument if the text is neither.
 resource_choice choice_of(std::string const& name)
 {
   auto const known = choices.find(name);
@@ -137,15 +136,15 @@ resource_choice choice_of(std::string const& name)
   return {name, [configuration](std::size_t) { return make_configured(configuration); }};
 }
 
-/// How the replays on one resource went.
+/// The replays on one resource, and their results.
 class replay_benchmark {
  public:
   replay_benchmark(resource_choice const& choice, allocation_history const& history, std::size_t bytes)
     : choice_{choice}, history_{history}, bytes_{bytes}
   {}
 
-  /// One thread of a run. The first that comes makes the resource, the last that goes takes it down: the harness lets none
-  /// begin to play before all have come.
+  /// Runs one thread of a replay. The first thread to arrive makes the resource, and the last to leave destroys it. The harness
+  /// starts all threads together, after all have arrived.
   void run(benchmark::State& state)
   {
     auto const problem = enter();
@@ -160,7 +159,7 @@ class replay_benchmark {
     leave(state.threads());
   }
 
-  /// Prints how it went. Returns whether all events could be replayed.
+  /// Prints the result. Returns whether all events could be replayed.
   bool report() const
   {
     if (!has_run_) { return true; }
@@ -194,7 +193,7 @@ class replay_benchmark {
     return true;
   }
 
-  /// Rows of a table: name, event, nanoseconds, bytes live, bytes reserved.
+  /// Writes lines of CSV: name, event, nanoseconds, live bytes, reserved bytes.
   void write_curve(std::ostream& out) const
   {
     for (auto const& each : curve_) {
@@ -205,7 +204,7 @@ class replay_benchmark {
   }
 
  private:
-  /// The part of the memory reserved at most that was not needed, for less was live.
+  /// Returns the share of the peak of reserved bytes that exceeds the peak of live bytes.
   double fragmentation() const
   {
     if (peak_reserved_.reserved == 0) { return 0; }
@@ -213,7 +212,7 @@ class replay_benchmark {
     return static_cast<double>(unused) / static_cast<double>(peak_reserved_.reserved);
   }
 
-  /// Returns what is wrong if there is nothing to replay on.
+  /// Makes the resources if this is the first thread. Returns the error message if that failed.
   std::string enter()
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -237,7 +236,7 @@ class replay_benchmark {
       resources_.emplace_back(device, std::move(made.resource));
     }
     replay_ = std::make_unique<log_replay>(history_, std::move(targets));
-    if (!shown_.is_shown()) { return; }  // what observes costs time
+    if (!shown_.is_shown()) { return; }  // otherwise no observer, which would take time
     shown_.begin("replaying on " + choice_.benchmark_name, history_.size());
     replay_->observe([this](rmm::recorded::replay_moment const& now) {
       if (now.event % 4096 == 0) { shown_.advance(now.event); }
@@ -277,7 +276,7 @@ class replay_benchmark {
   int gone_{0};
   std::vector<std::pair<int, resource_ptr>> resources_;
   std::unique_ptr<log_replay> replay_;
-  std::string problem_;  // why there is nothing to replay on
+  std::string problem_;  // the error if the resources could not be made
   std::optional<rmm::recorded::replay_failure> failure_;
   rmm::recorded::leftovers left_;
   rmm::recorded::replay_moment peak_live_;
@@ -306,10 +305,10 @@ void print_summary(allocation_history const& history, rmm::recorded::logged_even
   std::cout << "Streams besides the default ones: " << history.own_streams().size() << '\n';
   if (history.devices().size() > 1) { std::cout << "Devices: " << history.devices().size() << '\n'; }
   if (history.logged_failures() != 0) {
-    std::cout << "LOG shows " << history.logged_failures() << " allocations that could not be; these are left out\n";
+    std::cout << "LOG shows " << history.logged_failures() << " failed allocations, which are left out\n";
   }
   if (log.lost != 0) { std::cout << "LOG lacks " << log.lost << " events that could not be written\n"; }
-  if (!log.damage.empty()) { std::cout << "LOG is not whole: " << log.damage << '\n'; }
+  if (!log.damage.empty()) { std::cout << "LOG is damaged: " << log.damage << '\n'; }
 }
 
 void write_curves(std::string const& path, std::vector<std::unique_ptr<replay_benchmark>> const& replays)
@@ -324,9 +323,7 @@ verdict run(int argc, char** argv)
 {
   rmm::benchmarks::options options{"REPLAY_BENCH", "Replays a log or trace of allocations on memory resources"};
   options.value('f', "file", "log of logging_resource_adaptor, trace of trace_resource_adaptor, or snapshot of PyTorch")
-    .value('r',
-           "resource",
-           "cuda, pool, arena, binning, managed or a configuration; several times; without it the five named")
+    .value('r', "resource", "cuda, pool, arena, binning, managed or a configuration; repeatable (the five named)")
     .value('s', "size", "GiB of simulated memory to use instead of the device's (0: none)")
     .value('c', "curve", "file to write live and reserved memory over time to, as CSV")
     .flag('v', "verbose", "print every event");

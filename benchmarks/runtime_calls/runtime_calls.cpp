@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RUNTIME_CALLS_BENCH: calls of the CUDA runtime that have nothing to wait for. Linked to the simulator it shows how little of what
-// other benchmarks measure is the simulator's own.
+// RUNTIME_CALLS_BENCH: calls of the CUDA runtime that wait for nothing. With the simulator, it shows which part of other
+// benchmarks' times the simulator itself takes.
 
 #include <rmm/detail/error.hpp>
 

@@ -7,11 +7,11 @@
 
 #include <benchmark/benchmark.h>
 
-/// Measures the time of an iteration on the device, for benchmarks with manual time: from the construction to the
-/// destruction, by events on a stream. The destructor waits for the work and sets the time in seconds.
+/// Measures the time between construction and destruction on the device, with events on a stream, for benchmarks with manual
+/// time. The destructor waits for the work and sets the iteration's time in seconds.
 class cuda_event_timer {
  public:
-  /// `flush_l2_cache`: overwrites as much memory as the L2 cache holds, before the clock starts. Throws cuda_error.
+  /// If `flush_l2_cache`, overwrites memory of the size of the L2 cache before the clock starts. Throws cuda_error.
   cuda_event_timer(benchmark::State& state,
                    bool flush_l2_cache,
                    rmm::cuda_stream_view stream = rmm::cuda_stream_default);

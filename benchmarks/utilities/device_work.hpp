@@ -5,16 +5,16 @@
 
 namespace rmm::benchmarks {
 
-/// What run_on_device() is in this build.
+/// How run_on_device() works in this build.
 enum class device_work {
-  none,       ///< nothing: built without a CUDA compiler
-  simulated,  ///< a stand-in of the simulator's, which takes no real time
+  none,       ///< not at all: built without a CUDA compiler
+  simulated,  ///< the simulator's stand-in, which takes no real time
   kernels,
 };
 
 [[nodiscard]] device_work device_work_kind();
 
-/// Queues work of `ns` nanoseconds on one multiprocessor, which writes to `ptr`. False if that fails.
+/// Queues a kernel that runs for `ns` nanoseconds on one multiprocessor and writes to `ptr`. Returns false on failure.
 bool run_on_device(cudaStream_t stream, void* ptr, unsigned ns);
 
 }  // namespace rmm::benchmarks

@@ -11,7 +11,7 @@
 
 namespace rmm::benchmarks {
 
-/// Passes calls on, and knows how many bytes are allocated: beneath a pool, what the pool has reserved.
+/// Forwards to its upstream and counts the allocated bytes. Below a pool, these are the bytes that the pool has reserved.
 class metered_resource final : public rmm::mr::device_memory_resource {
  public:
   explicit metered_resource(std::shared_ptr<rmm::mr::device_memory_resource> upstream) : upstream_{std::move(upstream)}

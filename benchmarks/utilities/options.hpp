@@ -15,26 +15,26 @@
 
 namespace rmm::benchmarks {
 
-/// The command line of a program: `--name value`, `--name=value`, `-n value` and `-nvalue`; flags without a value.
+/// Parses a command line: `--name value`, `--name=value`, `-n value` and `-nvalue`; flags take no value.
 class options {
  public:
   options(std::string program, std::string purpose) : program_{std::move(program)}, purpose_{std::move(purpose)} {}
 
-  /// Declares an option with a value; `letter` may be 0. Returns itself.
+  /// Declares an option with a value. `letter` may be 0. Returns *this.
   options& value(char letter, std::string name, std::string help)
   {
     declared_.push_back({letter, std::move(name), std::move(help), true});
     return *this;
   }
 
-  /// Declares an option without one.
+  /// Declares an option without a value. Returns *this.
   options& flag(char letter, std::string name, std::string help)
   {
     declared_.push_back({letter, std::move(name), std::move(help), false});
     return *this;
   }
 
-  /// Reads the command line. Throws std::invalid_argument if there is something in it that was not declared.
+  /// Parses the command line. Throws std::invalid_argument for an option that was not declared.
   void parse(int argc, char const* const* argv)
   {
     std::vector<std::string> const words(argv + 1, argv + argc);
@@ -58,7 +58,7 @@ class options {
     }
   }
 
-  /// Whether a command line asks for help.
+  /// Returns whether a command line asks for help.
   [[nodiscard]] static bool is_help(int argc, char const* const* argv)
   {
     return std::any_of(argv + 1, argv + argc, [](std::string const& word) { return word == "--help" || word == "-h"; });
@@ -66,10 +66,10 @@ class options {
 
   [[nodiscard]] bool has(std::string const& name) const { return given_.count(name) != 0; }
 
-  /// Whether a flag was given, and not as `--name=false`.
+  /// Returns whether a flag was given, other than as `--name=false`.
   [[nodiscard]] bool is_set(std::string const& name) const { return get<std::string>(name, "false") != "false"; }
 
-  /// The last value given, or `otherwise`. Throws std::invalid_argument if it is no T.
+  /// Returns the last value given, or `otherwise`. Throws std::invalid_argument if it is not a T.
   template <class T>
   [[nodiscard]] T get(std::string const& name, T otherwise) const
   {
@@ -89,7 +89,7 @@ class options {
     }
   }
 
-  /// All values given, in order.
+  /// Returns all values given, in order.
   [[nodiscard]] std::vector<std::string> all(std::string const& name) const
   {
     auto const found = given_.find(name);
@@ -98,7 +98,7 @@ class options {
 
   [[nodiscard]] std::string const& program() const noexcept { return program_; }
 
-  /// The help of a program that takes the options of Google Benchmark, too.
+  /// Returns the help text of a program that also takes the options of Google Benchmark.
   [[nodiscard]] std::string help_with_harness() const
   {
     return help() +
@@ -148,8 +148,8 @@ class options {
   std::map<std::string, std::vector<std::string>> given_;
 };
 
-/// What a program's main() does: `run(options)` gets the options that were given, and its status is the program's. Prints the help
-/// where `--help` asks for it. What is thrown is printed, and then the status is `failure`.
+/// Implements main(). Parses the options and returns the status of `run(options)`. For `--help`, prints the help text and
+/// returns 0. Prints an exception and returns `failure`.
 template <class Run>
 [[nodiscard]] int run_with(options options, int argc, char const* const* argv, int failure, Run&& run)
 {

@@ -16,21 +16,21 @@
 
 namespace rmm::benchmarks {
 
-/// A resource, with those it stands on.
+/// A resource that keeps its upstreams alive.
 using resource_ptr = std::shared_ptr<rmm::mr::device_memory_resource>;
 
 inline resource_ptr make_cuda() { return std::make_shared<rmm::mr::cuda_memory_resource>(); }
 
 inline resource_ptr make_cuda_async() { return std::make_shared<rmm::mr::cuda_async_memory_resource>(); }
 
-/// A pool of half of the memory that is free.
+/// Makes a pool of half of the free memory.
 inline auto make_pool()
 {
   return rmm::mr::make_owning_wrapper<rmm::mr::pool_memory_resource>(std::make_shared<rmm::mr::cuda_memory_resource>(),
                                                                      rmm::percent_of_free_device_memory(50));
 }
 
-/// Bins of 256 KiB to 4 MiB over that pool.
+/// Makes bins of 256 KiB to 4 MiB over make_pool().
 inline resource_ptr make_binning()
 {
   return rmm::mr::make_owning_wrapper<rmm::mr::binning_memory_resource>(make_pool(), 18, 22);
@@ -42,7 +42,7 @@ inline resource_ptr make_arena(std::optional<std::size_t> bytes = std::nullopt)
                                                                       bytes);
 }
 
-/// An arena of all free memory but 64 MiB.
+/// Makes an arena of all free memory except 64 MiB.
 inline resource_ptr make_large_arena()
 {
   constexpr std::size_t reserve = std::size_t{64} << 20U;

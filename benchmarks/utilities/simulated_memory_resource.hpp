@@ -12,9 +12,9 @@
 
 namespace rmm::mr {
 
-/// A device with a given amount of memory that does not exist: hands out addresses that nothing may be stored at.
+/// A simulated device with a given amount of memory. Its addresses must not be accessed.
 ///
-/// No address is handed out twice, also after it was freed. Throws bad_alloc when `memory_size_bytes` bytes were.
+/// It never hands out an address twice, even after a free. Throws bad_alloc once `memory_size_bytes` bytes were handed out.
 class simulated_memory_resource final : public device_memory_resource {
  public:
   explicit simulated_memory_resource(std::size_t memory_size_bytes) : left_{memory_size_bytes} {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pool from Python, through ctypes alone.
 
-RMM_C_LIBRARY names librmm_c.so.1 where the loader does not find it. RMM_C_LOAD_FIRST names a library that is loaded before, such as the
-simulated CUDA runtime.
+RMM_C_LIBRARY names librmm_c.so.1 if the loader does not find it. RMM_C_LOAD_FIRST names a library to load before it, such as
+the simulated CUDA runtime.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ library.rmm_c_last_failure_text.restype = ctypes.c_char_p
 
 
 def check(status: int) -> None:
-    """Raises what a status stands for."""
+    """Raises an exception for a status other than success."""
     if status != 0:
         text = library.rmm_c_last_failure_text().decode(errors="replace")
         raise MemoryError(text) if status == OUT_OF_MEMORY else RuntimeError(text)
 
 
 class Block:
-    """Memory of a resource, given back when nothing refers to it any more."""
+    """Memory of a resource. It is freed when the last reference to the object is gone."""
 
     def __init__(self, resource: Resource, nbytes: int, stream: int = 0) -> None:
         self.nbytes = nbytes
@@ -59,12 +59,12 @@ class Block:
         return self._address.value or 0
 
     def __del__(self) -> None:
-        # Also after the resource was closed, and while the interpreter ends: the library takes it then, too.
+        # This also works after the resource was closed, and while the interpreter ends.
         library.rmm_c_resource_deallocate(self._resource.handle, self._address, self.nbytes, 0, self._stream)
 
 
 class Resource:
-    """A resource of a configuration, such as "pool,max=80%". Its memory lives until the last block is given back."""
+    """The resource of a configuration, such as "pool,max=80%". The pool lives until its last block is freed."""
 
     def __init__(self, configuration: str | None = None, device: int = CURRENT_DEVICE) -> None:
         self.handle = ctypes.c_void_p()
@@ -78,7 +78,7 @@ class Resource:
         check(library.rmm_c_resource_destroy(self.handle))
 
 
-pool = Resource()  # what RMM_RESOURCE says
+pool = Resource()  # uses the configuration in RMM_RESOURCE
 block = pool.allocate(1000)
 assert block.address % 256 == 0
 
@@ -91,5 +91,5 @@ else:
     raise AssertionError("the limit was not kept")
 
 kept = limited.allocate(1000)
-limited.close()  # `kept` is still there: the pool ends with it, when the interpreter does
+limited.close()  # `kept` is freed when the interpreter ends; the pool lives until then
 print("version", library.rmm_c_version())

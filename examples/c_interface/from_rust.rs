@@ -41,7 +41,7 @@ mod ffi {
     }
 }
 
-/// What failed: a status of the interface, and its text.
+/// A failed call: its status and its message.
 #[derive(Debug)]
 pub struct Error {
     pub status: c_int,
@@ -60,12 +60,12 @@ fn check(status: c_int) -> Result<(), Error> {
     if status == ffi::OK {
         return Ok(());
     }
-    // The text is the thread's own, and stays until its next failure.
+    // The text belongs to this thread, and is valid until the thread's next failure.
     let text = unsafe { CStr::from_ptr(ffi::rmm_c_last_failure_text()) };
     Err(Error { status, text: text.to_string_lossy().into_owned() })
 }
 
-/// A resource that ends with its last block.
+/// The C handle. It is destroyed when the Resource and all of its blocks are gone.
 struct Handle(*mut ffi::Resource);
 
 impl Drop for Handle {
@@ -76,7 +76,7 @@ impl Drop for Handle {
 
 pub struct Resource(Rc<Handle>);
 
-/// Memory of a resource, which it keeps alive. Work that uses it has to be ordered on its stream.
+/// A block of memory that keeps its resource open. Order all work that uses it on its stream.
 pub struct Block {
     resource: Rc<Handle>,
     address: *mut c_void,
@@ -85,7 +85,7 @@ pub struct Block {
 }
 
 impl Resource {
-    /// Makes the resource of a configuration such as "pool,max=80%" on the current device.
+    /// Makes the resource of a configuration such as "pool,max=80%", on the current device.
     pub fn new(configuration: &str) -> Result<Resource, Error> {
         let text = CString::new(configuration).map_err(|wrong| Error { status: -1, text: wrong.to_string() })?;
         let mut made = ptr::null_mut();
@@ -93,7 +93,7 @@ impl Resource {
         Ok(Resource(Rc::new(Handle(made))))
     }
 
-    /// Allocates for work on `stream`, a cudaStream_t; null is the default stream.
+    /// Allocates for work on `stream`, a cudaStream_t. Null is the default stream.
     pub fn allocate(&self, bytes: usize, stream: *mut c_void) -> Result<Block, Error> {
         let mut address = ptr::null_mut();
         check(unsafe { ffi::rmm_c_resource_allocate(self.0 .0, bytes, 0, stream, &mut address) })?;
@@ -119,6 +119,6 @@ fn main() -> Result<(), Error> {
     assert_eq!(block.address() as usize % 256, 0);
     let failure = pool.allocate(2 << 20, ptr::null_mut()).err().expect("the limit was not kept");
     println!("{}", failure.text.lines().next().unwrap_or(""));
-    drop(pool); // `block` keeps the memory
+    drop(pool); // `block` keeps the pool's memory alive
     Ok(())
 }

@@ -26,7 +26,7 @@ def make_buffer(text: bytes) -> rmm.DeviceBuffer:
 
 
 def take(buffer: rmm.DeviceBuffer) -> rmm.DeviceBuffer:
-    """Runs on the other worker, so Dask sends it the buffer, which lies in that worker's pool then."""
+    """Runs on the other worker. Dask sends the buffer, so the copy is in that worker's pool."""
     return buffer
 
 
@@ -59,7 +59,7 @@ def use(client: Client) -> None:
     print(client.submit(begin_of, taken, len(text), workers=[second]).result().decode())
     del made
     while client.run(memory_of_pool)[first][0] > 0:
-        time.sleep(0.01)  # until the first worker knows that no future refers to its buffer
+        time.sleep(0.01)  # until the first worker knows that no future refers to its buffer any more
     print_memory(client, workers, "after the transfer")
     client.run(release_unused)
     print_memory(client, workers, "at the end")

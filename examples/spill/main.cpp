@@ -70,7 +70,7 @@ struct moves {
   }
 };
 
-/// A table whose partitions lie where there is room.
+/// A table whose partitions are in whichever memory has room for them.
 class table {
  public:
   explicit table(settings const& s)
@@ -95,8 +95,8 @@ class table {
   table(table const&)            = delete;
   table& operator=(table const&) = delete;
 
-  /// Reads some partitions: brings them to the device, allocates scratch memory for half as much, copies there, and checks a sample of
-  /// each. Returns whether all were right.
+  /// Reads partitions: brings each to the device, copies half of it to scratch memory, and checks a sample of that. Returns whether
+  /// all samples were right.
   bool query(std::vector<std::size_t> const& wanted)
   {
     for (auto const i : wanted) { bring(i); }
@@ -118,7 +118,7 @@ class table {
     return is_right;
   }
 
-  /// Whether all partitions have their content, wherever they are.
+  /// Returns whether all partitions have their content, wherever they are.
   bool is_intact()
   {
     std::vector<char> copied(partition_bytes_);
@@ -179,7 +179,7 @@ class table {
     return options;
   }
 
-  /// Spills the partitions of a kind of memory that were not used for longest. Returns the freed bytes.
+  /// Spills the least recently used partitions of one kind of memory. Returns the freed bytes.
   std::size_t spill(std::size_t bytes, place from)
   {
     std::size_t freed{};
@@ -217,7 +217,7 @@ class table {
     to_pageable_.note(time);
   }
 
-  /// Brings a partition to the device, and keeps it there until it is no more in use.
+  /// Brings a partition to the device. It stays there until the query ends.
   void bring(std::size_t i)
   {
     auto& each     = partitions_[i];
@@ -227,7 +227,8 @@ class table {
       ++hits_;
       return;
     }
-    rmm::device_buffer device{partition_bytes_, stream_, device_};  // may call spill() for others
+    rmm::device_buffer device{
+      partition_bytes_, stream_, device_};  // may call spill() to free memory of other partitions
     stopwatch const time;
     bool const is_pinned = each.where == place::pinned;
     copy(device.data(), is_pinned ? each.pinned : each.pageable.get(), partition_bytes_);
@@ -285,7 +286,7 @@ class table {
   std::vector<partition> partitions_;
 };
 
-/// Runs the queries. Each reads four partitions: three of the fifth of the table that is read often, and one of all.
+/// Runs the queries. Each query reads four partitions: three from the hot fifth of the table, and one from the whole table.
 bool run(settings const& s, char const* title, bool has_to_spill)
 {
   table data{s};

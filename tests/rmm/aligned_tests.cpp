@@ -16,7 +16,7 @@ TEST(Alignment, ConstantsHaveTheDocumentedValues)
 {
   static_assert(rmm::CUDA_ALLOCATION_ALIGNMENT == 256);
   static_assert(rmm::RMM_DEFAULT_HOST_ALIGNMENT == alignof(std::max_align_t));
-  std::size_t const* address = &rmm::CUDA_ALLOCATION_ALIGNMENT;  // usable as an object, too
+  std::size_t const* address = &rmm::CUDA_ALLOCATION_ALIGNMENT;  // it has an address, too
   EXPECT_EQ(*address, 256U);
 }
 
@@ -107,7 +107,7 @@ TEST(AlignmentDeathTest, AssertsThatAnAlignmentIsAPowerOfTwo)
 
 }  // namespace
 
-// Wrappers of the same names in the global namespace, as users have them, are not ambiguous.
+// Users may have wrappers of these names in the global namespace, which must not be ambiguous.
 static std::size_t align_up(std::size_t value) { return rmm::align_up(value, 32); }
 static bool is_aligned(std::size_t value) { return rmm::is_aligned(value, 32); }
 

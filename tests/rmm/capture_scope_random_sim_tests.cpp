@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random programs that capture, replay and release graphs beside all else that a heap or an elastic pool does, under the ordering checker.
-// A model knows which addresses graphs may use. No other allocation may get them, and the invariants hold after each step.
+// Random programs that capture, replay and release graphs beside other work on a heap or an elastic pool, under the ordering
+// checker. A model knows which addresses graphs may use, and no other allocation may get those. The invariants are checked after
+// each step.
 
 #include "../support/graph.hpp"
 #include "../support/seeds.hpp"
@@ -39,7 +40,7 @@ using rmm::test::synchronize_beside_captures;
 
 constexpr std::size_t KiB = 1024;
 
-/// What the programs run on: a heap whose whole state is visible.
+/// A heap whose whole state can be checked.
 class bare_heap {
  public:
   static constexpr std::size_t largest = 100 * KiB;
@@ -66,7 +67,7 @@ class bare_heap {
   device_heap heap_;
 };
 
-/// An elastic pool with a part that can be paused, which gives memory back, pauses and resumes at any time.
+/// An elastic pool. One part of it can be paused alone. It gives memory back, pauses and resumes at random.
 class elastic_pool {
  public:
   static constexpr std::size_t chunk   = 2048 * KiB;
@@ -102,7 +103,7 @@ class elastic_pool {
            cudasim::usage(0).physical >= now.reserved_bytes;
   }
 
-  /// Gives memory back, or pauses and resumes the pool or its part, which a capture forbids.
+  /// Gives memory back, or pauses and resumes the pool or its part. A capture forbids pauses.
   void rearrange(std::mt19937_64& random, bool captures)
   {
     if (random() % 3 != 0) {
@@ -111,7 +112,7 @@ class elastic_pool {
       EXPECT_THROW(pool_.pause(), rmm::logic_error);
       EXPECT_FALSE(pool_.is_paused());
     } else {
-      bool const keep = pool_.figures().live_bytes < 4 * chunk;  // to copy more takes long
+      bool const keep = pool_.figures().live_bytes < 4 * chunk;  // copying more takes too long
       auto const how  = keep ? rmm::mr::paused_contents::kept_pageable : rmm::mr::paused_contents::dropped;
       if (random() % 2 == 0) {
         pool_.pause(how);
@@ -172,7 +173,7 @@ class random_captures {
 
   [[nodiscard]] Heap const& heap() const noexcept { return heap_; }
 
-  /// How often what a capture freed was used again in it or by a later one.
+  /// Returns how often memory that a capture freed was reused in that capture or a later one.
   [[nodiscard]] std::uint64_t reused() const noexcept { return reused_; }
   [[nodiscard]] std::uint64_t launches() const noexcept { return launches_; }
 
@@ -182,9 +183,9 @@ class random_captures {
   struct block {
     char* ptr;
     std::size_t bytes;
-    std::size_t stream;       // whose work used it last
-    memory* of{};             // null: of no graph
-    std::uint64_t capture{};  // the one that allocated it
+    std::size_t stream;       // the stream whose work used it last
+    memory* of{};             // null if it belongs to no graph
+    std::uint64_t capture{};  // the capture that allocated it
   };
   struct range {
     char* begin;
@@ -194,8 +195,8 @@ class random_captures {
   struct memory {
     std::optional<rmm::graph_memory> handle{std::in_place};
     std::vector<rmm::test::graph> graphs;
-    std::vector<range> used;             // by graphs, whenever they run
-    std::size_t last_stream{no_stream};  // of the last launch
+    std::vector<range> used;             // addresses that graphs use in each launch
+    std::size_t last_stream{no_stream};  // the stream of the last launch
   };
   struct open_capture {
     memory* into;
@@ -271,25 +272,23 @@ class random_captures {
     auto one                  = live_[which];
     bool const in_its_capture = capture_ && one.of == capture_->into && one.capture == capture_->number;
     if (one.of != nullptr && !in_its_capture) {
-      if (captures(one.stream) || captures(one.of->last_stream)) {
-        return;
-      }  // what a graph leaves is read outside of captures
+      if (captures(one.stream) || captures(one.of->last_stream)) { return; }  // otherwise it would be read in a capture
       follow_launches(*one.of, one.stream);
     } else if (captures(one.stream) && one.of == nullptr) {
-      capture_->into->used.push_back({one.ptr, one.bytes});  // freed by the graph, which uses it
+      capture_->into->used.push_back({one.ptr, one.bytes});  // the graph frees it, and so uses it
     }
     write(one.ptr, one.bytes, streams_[one.stream]);
     live_[which] = live_.back();
     live_.pop_back();
     live_bytes_ -= one.bytes;
     heap_.deallocate(one.ptr, one.bytes, streams_[one.stream]);
-    if (one.of != nullptr && !in_its_capture) { one.of->last_stream = one.stream; }  // and the next launch follows
+    if (one.of != nullptr && !in_its_capture) { one.of->last_stream = one.stream; }  // orders the next launch after it
   }
 
   void begin_capture()
   {
     auto const stream = pick(streams_.size());
-    synchronize_beside_captures(streams_[stream]);  // what the graph uses of the time before is done wherever it runs
+    synchronize_beside_captures(streams_[stream]);  // the graph can run on any stream, so earlier work must be done
     auto& into = memories_[pick(memories_.size())];
     if (!into.handle) { into.handle.emplace(); }
     ASSERT_EQ(cudaStreamBeginCapture(streams_[stream].value(), cudaStreamCaptureModeGlobal), cudaSuccess);
@@ -302,7 +301,7 @@ class random_captures {
     if (!capture_) { return; }
     auto const stream = pick(streams_.size());
     if (captures(stream)) { return; }
-    synchronize_beside_captures(streams_[stream]);  // as above
+    synchronize_beside_captures(streams_[stream]);  // earlier work must be done
     order(streams_[capture_->origin], streams_[stream]);
     capture_->streams.push_back(stream);
   }
@@ -318,7 +317,7 @@ class random_captures {
     ended->into->graphs.emplace_back(made);
   }
 
-  /// Orders a stream after the last launch of a memory's graphs, because graphs that share memory run one after the other.
+  /// Orders a stream after the last launch, because graphs that share memory must not run at the same time.
   void follow_launches(memory& of, std::size_t stream)
   {
     if (of.last_stream != no_stream && of.last_stream != stream) { order(streams_[of.last_stream], streams_[stream]); }
@@ -343,7 +342,7 @@ class random_captures {
   void release(memory& which)
   {
     if (!which.handle) { return; }
-    for (auto& each : live_) {  // what graphs left is its owner's again, in the order of its stream
+    for (auto& each : live_) {  // memory that graphs left belongs to its owner again, in the order of its stream
       if (each.of == &which) {
         follow_launches(which, each.stream);
         each.of = nullptr;

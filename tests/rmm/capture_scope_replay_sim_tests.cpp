@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graphs replayed 1,000 times while other threads allocate, under the ordering checker and with patterns in all memory.
+// Graphs that are replayed 1,000 times while other threads allocate. All memory holds patterns, and the ordering checker is on.
 
 #include "../support/capture_program.hpp"
 #include "../support/sanitizers.hpp"
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::size_t MiB = std::size_t{1} << 20;
 
-/// Looks at the first words and the last: the checker sees all.
+/// Checks the first and the last words only, because the ordering checker sees all accesses.
 class simulated_work {
  public:
   void fill(rmm::cuda_stream_view stream, void* ptr, std::size_t bytes, std::uint32_t pattern)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pools during captures of CUDA graphs: memory of a graph is not shared, no capture breaks, and captures without a scope are found.
+// Pools during captures of CUDA graphs. Memory of a graph is not shared, pools break no capture, and captures without a scope are
+// found.
 
 #include "../support/graph.hpp"
 #include "../support/stepped_heap.hpp"
@@ -73,7 +74,7 @@ struct CaptureScopeSim : Stepped {
     Simulated::TearDown();
   }
 
-  /// All that a pool has left, in blocks of one size.
+  /// Allocates all free memory of the pool in blocks of one size.
   static std::vector<block> allocate_all(pool& mr, rmm::cuda_stream_view on, std::size_t bytes = 64 * KiB)
   {
     std::vector<block> all;
@@ -157,7 +158,7 @@ TEST_F(CaptureScopeSim, WithoutTheScopeTheSameProgramIsARace)
   pool mr{&cuda, 4 * MiB, 4 * MiB};
   mr.set_check_capture(false);
   mr.deallocate(
-    mr.allocate(4 * KiB, stream), 4 * KiB, stream);  // from now on the thread's own cache has it, and nobody asks
+    mr.allocate(4 * KiB, stream), 4 * KiB, stream);  // now the thread's own cache serves it, without a check
   auto const unannounced = capture(stream, [&] {
     void* const ptr = mr.allocate(4 * KiB, stream);
     write(ptr, 4 * KiB, stream, "graph");
@@ -204,7 +205,7 @@ TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotUsedOnAnotherStreamOfIt)
   made.launch(stream);
 }
 
-TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotUsedOnThePerThreadStreamOfAnotherThread)
+TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotReusedOnAnotherThreadsPerThreadStream)
 {
   pool mr{&cuda, 4 * MiB, 4 * MiB};
   graph_memory const memory;
@@ -228,7 +229,7 @@ TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotUsedOnThePerThreadStreamOfAnot
   made.launch(stream);
 }
 
-TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotUsedOnTheStreamThatGetsTheHandleOfTheOneThatEnded)
+TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotReusedOnAStreamWithARecycledHandle)
 {
   pool mr{&cuda, 4 * MiB, 4 * MiB};
   graph_memory const memory;
@@ -246,7 +247,7 @@ TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotUsedOnTheStreamThatGetsTheHand
     first.reset();
     rmm::cuda_stream const second{non_blocking};
     ASSERT_EQ(second.value(), handle) << "the test needs a handle that comes back";
-    order(stream, second);  // from before what the first one does
+    order(stream, second);  // orders it after work before that of the first stream
     void* const other_ptr = mr.allocate(64 * KiB, second);
     EXPECT_NE(other_ptr, ptr);
     write(other_ptr, 64 * KiB, second, "second");
@@ -275,7 +276,7 @@ TEST_F(CaptureScopeSim, AStreamThatJoinsTheCaptureIsServedFromItsMemory)
   deallocate_all(mr, all, stream);
 }
 
-TEST_F(CaptureScopeSim, AStreamThatIsNotInTheCaptureIsServedAsAlways)
+TEST_F(CaptureScopeSim, AStreamOutsideOfTheCaptureIsServedNormally)
 {
   pool mr{&cuda, 4 * MiB, 4 * MiB};
   graph_memory const memory;
@@ -289,7 +290,7 @@ TEST_F(CaptureScopeSim, AStreamThatIsNotInTheCaptureIsServedAsAlways)
   }));
 }
 
-TEST_F(CaptureScopeSim, MemoryFromBeforeTheCaptureThatItFreesStaysWithTheGraph)
+TEST_F(CaptureScopeSim, MemoryAllocatedBeforeTheCaptureThatFreesItStaysWithTheGraph)
 {
   pool mr{&cuda, MiB, MiB};
   std::optional<graph_memory> memory{std::in_place};
@@ -350,7 +351,7 @@ TEST_F(CaptureScopeSim, MemoryFreedAfterACaptureServesTheNextOneWhenItIsIdle)
     }));
     return taken;
   };
-  EXPECT_NE(take_one(), output);  // the reader has not run
+  EXPECT_NE(take_one(), output);  // the reader has not run yet
   other.synchronize();
   std::vector<void*> taken;
   static_cast<void>(capture(stream, [&] {
@@ -380,7 +381,7 @@ TEST_F(CaptureScopeSim, GraphsThatShareNoMemoryDoNot)
   EXPECT_FALSE(first.used.overlaps(second.used));
 }
 
-TEST_F(CaptureScopeSim, CapturesOfOneMemoryAtTheSameTimeTakeNothingFromEachOther)
+TEST_F(CaptureScopeSim, ConcurrentCapturesWithOneMemoryTakeNothingFromEachOther)
 {
   pool mr{&cuda, 4 * MiB, 4 * MiB};
   graph_memory const memory;
@@ -399,7 +400,7 @@ TEST_F(CaptureScopeSim, CapturesOfOneMemoryAtTheSameTimeTakeNothingFromEachOther
   }));
 }
 
-TEST_F(CaptureScopeSim, OneScopeHoldsForSeveralCaptures)
+TEST_F(CaptureScopeSim, OneScopeServesSeveralCaptures)
 {
   pool mr{&cuda, 4 * MiB, 4 * MiB};
   capture_scope const scope{stream};  // before the first begins
@@ -415,7 +416,7 @@ TEST_F(CaptureScopeSim, OneScopeHoldsForSeveralCaptures)
   EXPECT_GE(mr.figures().graph_bytes, 64 * KiB);
 }
 
-TEST_F(CaptureScopeSim, TheStreamIsServedAsAlwaysWhileItDoesNotCapture)
+TEST_F(CaptureScopeSim, TheStreamIsServedNormallyWhileItDoesNotCapture)
 {
   pool mr{&cuda, 4 * MiB, 4 * MiB};
   capture_scope const scope{stream};
@@ -441,7 +442,7 @@ TEST_F(CaptureScopeSim, TheDefaultStreamOfAThreadIsServed)
   static_cast<void>(capture(rmm::cuda_stream_per_thread, [&] {
     capture_scope const scope{rmm::cuda_stream_per_thread, memory};
     mr.deallocate(mr.allocate(64 * KiB, rmm::cuda_stream_per_thread), 64 * KiB, rmm::cuda_stream_per_thread);
-    run_on_a_thread_that_ends([&] {  // where the handle names another stream
+    run_on_a_thread_that_ends([&] {  // the same handle is another stream there
       mr.deallocate(mr.allocate(KiB, rmm::cuda_stream_per_thread), KiB, rmm::cuda_stream_per_thread);
     });
   }));
@@ -484,7 +485,7 @@ TEST_F(CaptureScopeSim, ReleasedMemoryIsUsedAgainAfterWorkOfOtherStreamsToo)
   mr.deallocate(ptr, MiB, stream);
 }
 
-TEST_F(CaptureScopeSim, ReleasedMemoryIsUsedAgainAfterWorkForWhichNoEventCouldBeRecorded)
+TEST_F(CaptureScopeSim, ReleasedMemoryIsReusedAfterWorkWhoseEventFailed)
 {
   pool mr{&cuda, MiB, MiB};
   graph_memory memory;
@@ -504,7 +505,7 @@ TEST_F(CaptureScopeSim, ReleasedMemoryIsUsedAgainAfterWorkForWhichNoEventCouldBe
   mr.deallocate(ptr, MiB, stream);
 }
 
-// The second graph uses a block of the first one's memory, and frees it.
+// The second graph uses and frees a block of the first graph's memory.
 struct TwoGraphs : CaptureScopeSim, ::testing::WithParamInterface<bool> {};
 INSTANTIATE_TEST_SUITE_P(SecondIsReleasedOnItsStream, TwoGraphs, ::testing::Bool());
 
@@ -533,7 +534,7 @@ TEST_P(TwoGraphs, MemoryOfTheFirstIsUsedAgainAfterTheSecondHasRun)
   mr.deallocate(ptr, MiB, stream);
 }
 
-TEST_F(CaptureScopeSim, ABlockThatOneGraphAllocatesAndAnotherFreesStaysAsLongAsEither)
+TEST_F(CaptureScopeSim, ABlockAllocatedByOneGraphAndFreedByAnotherLivesAsLongAsBoth)
 {
   pool mr{&cuda, 16 * MiB, 16 * MiB};  // its chunk is larger than the block
   graph_memory first;
@@ -685,7 +686,7 @@ TEST_F(CaptureScopeSim, GrowthOverTheDriversPoolAddsNothingToTheGraph)
   other.synchronize();
 }
 
-TEST_F(CaptureScopeSim, MemoryThatWorkUsesIsNotForAGraph)
+TEST_F(CaptureScopeSim, MemoryInUseByEarlierWorkIsNotGivenToAGraph)
 {
   pool mr{&cuda, MiB, MiB};
   graph_memory const memory;
@@ -695,11 +696,11 @@ TEST_F(CaptureScopeSim, MemoryThatWorkUsesIsNotForAGraph)
   void* in_graph{};
   auto const made = capture(stream, [&] {
     capture_scope const scope{stream, memory};
-    in_graph = mr.allocate(512 * KiB, stream);  // has to wait on the host
+    in_graph = mr.allocate(512 * KiB, stream);  // waits on the host
     write(in_graph, 512 * KiB, stream, "graph");
     mr.deallocate(in_graph, 512 * KiB, stream);
   });
-  made.launch(other);  // a stream that nothing orders after that of the work before
+  made.launch(other);  // no order exists between this stream and the earlier work
 }
 
 TEST_F(CaptureScopeSim, ACaptureGrowsBeforeTheHostWaits)
@@ -717,7 +718,7 @@ TEST_F(CaptureScopeSim, ACaptureGrowsBeforeTheHostWaits)
   }));
 }
 
-TEST_F(CaptureScopeSim, ACaptureForWhichThereIsNoMemoryThrowsAndGoesOn)
+TEST_F(CaptureScopeSim, ACaptureThatRunsOutOfMemoryThrowsAndGoesOn)
 {
   pool mr{&cuda, MiB, MiB};
   graph_memory const memory;
@@ -754,7 +755,7 @@ TEST_F(CaptureScopeSim, AnElasticPoolMapsMemoryInACaptureOfAnyMode)
 
 TEST_F(CaptureScopeSim, AnElasticPoolMapsMoreRatherThanWaitForWorkInACapture)
 {
-  bool ran{};  // before the pool, which waits for the work when it ends
+  bool ran{};  // declared before the pool, whose destructor runs the work
   rmm::mr::elastic_pool_memory_resource mr;
   void* const before = mr.allocate(8 * MiB, other);
   ASSERT_EQ(cudasim::launch(other.value(), {}, {{before, 8 * MiB}}, [&] { ran = true; }), cudaSuccess);
@@ -783,7 +784,7 @@ TEST_F(CaptureScopeSim, AnElasticPoolDoesNotTrimWhatAGraphMayUse)
   });
   static_cast<void>(mr.trim_to(0));
   EXPECT_GE(mr.mapped_bytes(), 5 * MiB);
-  made.launch(stream);  // the checker finds memory that is not there
+  made.launch(stream);  // the checker reports memory that is not mapped
   made   = graph{};
   memory = graph_memory{};
   static_cast<void>(mr.trim_to(0));
@@ -872,7 +873,7 @@ TEST_F(CaptureScopeSim, WithCheckCaptureEachAllocationFindsIt)
   pool mr{&cuda, MiB, MiB};
   mr.set_check_capture(true);
   EXPECT_TRUE(mr.check_capture());
-  mr.deallocate(mr.allocate(KiB, stream), KiB, stream);  // the thread's own cache has it
+  mr.deallocate(mr.allocate(KiB, stream), KiB, stream);  // the thread's own cache serves this
   static_cast<void>(
     capture(stream, [&] { EXPECT_THROW(static_cast<void>(mr.allocate(KiB, stream)), rmm::logic_error); }));
   mr.deallocate(mr.allocate(KiB, stream), KiB, stream);
@@ -930,7 +931,7 @@ TEST_F(CaptureScopeSim, FreesInAnUnannouncedCaptureDoNotBreakIt)
   });
   EXPECT_EQ(made.nodes(), 0U);
   EXPECT_EQ(log_counter::messages, 1);
-  auto const all = allocate_all(mr, other, 100 * KiB);  // no event of the capture is waited for
+  auto const all = allocate_all(mr, other, 100 * KiB);  // must not wait for an event of the capture
   deallocate_all(mr, all, other);
 }
 
@@ -975,7 +976,7 @@ TEST_F(CaptureScopeSim, AMovedFromMemoryIsRefused)
 
 // --- captures of others
 
-/// Everything that a pool does: growth, all places where memory is looked for, polling, and its end.
+/// Makes a pool do everything: grow, search all places for memory, poll events, and end.
 void use_everything(rmm::mr::cuda_memory_resource& cuda, rmm::cuda_stream_view a, rmm::cuda_stream_view b)
 {
   pool mr{&cuda, 256 * KiB, 12 * MiB};
@@ -999,7 +1000,7 @@ void use_everything(rmm::mr::cuda_memory_resource& cuda, rmm::cuda_stream_view a
 TEST_F(CaptureScopeSim, NothingThatPoolsDoBreaksAGlobalCaptureOfAnotherStream)
 {
   rmm::cuda_stream const third{non_blocking};
-  cudaStream_t foreign{};  // whose life the library does not see
+  cudaStream_t foreign{};  // the library does not know when it begins and ends
   ASSERT_EQ(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking), cudaSuccess);
   auto const made = capture(rmm::cuda_stream_view{foreign}, [&] {
     run_on_a_thread_that_ends([&] { use_everything(cuda, other, third); });
@@ -1024,7 +1025,7 @@ TEST_F(CaptureScopeSim, UseOfTheLegacyStreamDoesNotBreakACaptureOfABlockingStrea
     mr.deallocate(grown, 4 * MiB, rmm::cuda_stream_legacy);
   });
   EXPECT_EQ(mr.figures().live_bytes, 0U);
-  void* const again = mr.allocate(4 * MiB, other);  // what was freed in between is marked now
+  void* const again = mr.allocate(4 * MiB, other);  // the memory freed meanwhile has a fence now
   write(again, 4 * MiB, other);
   mr.deallocate(again, 4 * MiB, other);
 }
@@ -1043,7 +1044,7 @@ TEST_F(CaptureScopeSim, TheLegacyStreamIsNotAskedWhetherItCaptures)
   auto const again = cudasim::calls("cudaStreamIsCapturing") - asked;
   EXPECT_GE(again, 2U);
   EXPECT_LE(again,
-            3U);  // by chance the two streams share a slot of the thread's table: then one more to find the cache
+            3U);  // one more if the two streams share a slot of the thread's table
 }
 
 TEST_F(CaptureScopeSim, MemoryThatTheLegacyStreamFreesDuringACaptureStaysWithIt)
@@ -1066,7 +1067,7 @@ TEST_F(CaptureScopeSim, MemoryThatTheLegacyStreamFreesDuringACaptureStaysWithIt)
 TEST_F(CaptureScopeSim, TheLegacyStreamWaitsForNoStreamWhileABlockingStreamCaptures)
 {
   rmm::cuda_stream const blocking;
-  for (auto const bytes : {64 * KiB, 200 * KiB, 2 * MiB}) {  // in caches, in recent ones, in a store
+  for (auto const bytes : {64 * KiB, 200 * KiB, 2 * MiB}) {  // held in caches, recent blocks, and a store
     pool mr{&cuda, 8 * MiB, 8 * MiB};
     mr.deallocate(mr.allocate(KiB, rmm::cuda_stream_legacy), KiB, rmm::cuda_stream_legacy);
     auto const all = allocate_all(mr, other, bytes);
@@ -1103,7 +1104,7 @@ TEST_F(CaptureScopeSim, TheDeviceIsNotSynchronisedWhileACaptureIsAnnounced)
   pool mr{&cuda, MiB, MiB};
   cudaStream_t foreign{};
   ASSERT_EQ(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking), cudaSuccess);
-  run_on_a_thread_that_ends([&] {   // leaves what only a synchronisation makes free for others
+  run_on_a_thread_that_ends([&] {   // leaves memory that others can use only after a synchronisation
     for (int i = 0; i != 2; ++i) {  // the first free gets an event, the second does not
       mr.deallocate(mr.allocate(4 * KiB, rmm::cuda_stream_view{foreign}), 4 * KiB, rmm::cuda_stream_view{foreign});
     }
@@ -1115,7 +1116,7 @@ TEST_F(CaptureScopeSim, TheDeviceIsNotSynchronisedWhileACaptureIsAnnounced)
   EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
-TEST_F(CaptureScopeSim, AStreamThatEndsInItsCaptureIsNotMarked)
+TEST_F(CaptureScopeSim, AStreamThatEndsInItsCaptureIsNotFenced)
 {
   pool mr{&cuda, MiB, MiB};
   mr.set_check_capture(false);
@@ -1124,7 +1125,7 @@ TEST_F(CaptureScopeSim, AStreamThatEndsInItsCaptureIsNotMarked)
     mr.deallocate(mr.allocate(KiB, ends), KiB, ends);
     EXPECT_EQ(cudaStreamBeginCapture(ends.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
   }
-  void* const whole = mr.allocate(MiB, other);  // an event of the capture could not be waited for
+  void* const whole = mr.allocate(MiB, other);  // must not wait for an event of the capture
   write(whole, MiB, other);
   mr.deallocate(whole, MiB, other);
 }
@@ -1185,7 +1186,7 @@ TEST_F(CaptureScopeSim, MemoryOfTheGraphIsNotReserved)
   });
   captured.launch(stream);
   void* const ptr =
-    reserved->resource().allocate(64 * KiB, other);  // the checker reports a race if the graph has the same
+    reserved->resource().allocate(64 * KiB, other);  // the checker reports a race if the graph has this memory
   write(ptr, 64 * KiB, other);
   reserved->resource().deallocate(ptr, 64 * KiB, other);
 }
@@ -1203,7 +1204,7 @@ TEST_F(CaptureScopeSim, MemoryThatALegacyStreamBlockedByACaptureUsesIsNotReserve
     write(ptr, 4 * MiB, other);
     reserved.resource().deallocate(ptr, 4 * MiB, other);
     auto const rest =
-      mr.try_reserve(3 * MiB, rmm::cuda_stream_legacy);  // the event of the legacy stream is from before
+      mr.try_reserve(3 * MiB, rmm::cuda_stream_legacy);  // the legacy stream's event is from before the capture
     ASSERT_TRUE(rest.has_value());
     void* const last = rest->resource().allocate(3 * MiB, other);
     write(last, 3 * MiB, other);
@@ -1273,7 +1274,7 @@ TEST_F(CaptureScopeSim, APoolThatIsDestroyedDuringACaptureWaitsForWhatWasFreed)
   EXPECT_EQ(upstream.pending, 0U);
 }
 
-TEST_F(CaptureScopeSim, ABlockForACaptureMayBeOneThatNothingIsTakenOf)
+TEST_F(CaptureScopeSim, ABlockAddedInACaptureMayServeNoAllocation)
 {
   rmm::detail::stream_ordered_heap heap;
   graph_memory const memory;
@@ -1309,7 +1310,7 @@ TEST_F(CaptureScopeSim, ReleasedMemoryNeedsOneEventHoweverManyChunksItHas)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(CaptureScopeSim, NoUpstreamMemoryBecomesPartOfAGraphWhereCudaDoesNotSayThatItIsCaptured)
+TEST_F(CaptureScopeSim, NoUpstreamMemoryJoinsAGraphIfCaptureQueriesFail)
 {
   rmm::mr::cuda_async_memory_resource upstream;
   for (std::string const function : {"cudaStreamIsCapturing", "cudaStreamGetCaptureInfo"}) {

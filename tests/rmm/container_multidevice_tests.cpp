@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <utility>
 
-/// Containers whose device is not the current one. The resource notes the device that is current at each call.
+/// Containers of another device than the current one. The resource records the current device of each call.
 
 namespace {
 
@@ -36,7 +36,7 @@ struct ContainerMultiDeviceTest : ::testing::Test {
     rmm::mr::reset_per_device_resource(cuda_device_id{1});
   }
 
-  // The device that was current when the resource was called last.
+  // Returns the current device of the resource's last call.
   [[nodiscard]] int last_device() const { return resource.calls.back().device; }
   static int current_device() { return rmm::get_current_cuda_device().value(); }
 

@@ -31,7 +31,7 @@ void fail_next(std::string const& function, cudaError_t error) { cudasim::inject
 
 struct CudaDeviceDeathTest : Simulated {};
 
-TEST_F(CudaDeviceDeathTest, AFailureToAskIsAsserted)
+TEST_F(CudaDeviceDeathTest, AFailedQueryIsAsserted)
 {
   EXPECT_DEATH(
     {
@@ -204,7 +204,7 @@ struct StreamCalls : Simulated {
     Simulated::TearDown();
   }
 
-  /// Each function, with the names of the driver's and of the runtime's.
+  /// The driver's and the runtime's name of a function, and a call of it.
   struct call {
     char const* driver;
     char const* runtime;
@@ -322,7 +322,7 @@ struct CurrentContext : Simulated {
     cudasim::reset();
   }
 
-  /// The device as the driver has it; -1 if it does not say.
+  /// Returns the current context's device; -1 if the driver does not say.
   [[nodiscard]] static int device()
   {
     int device{-1};
@@ -340,7 +340,7 @@ TEST_F(CurrentContext, HasTheDeviceThatWasMadeCurrent)
   }
 }
 
-TEST_F(CurrentContext, IsNotThereInAThreadThatDidNothingYet)
+TEST_F(CurrentContext, IsUnknownInAThreadThatHasNotUsedCuda)
 {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   std::thread{[] {
@@ -365,7 +365,7 @@ TEST_F(CurrentContext, MayBeOneThatWasPushed)
 TEST_F(CurrentContext, CostsOneCallOfTheDriver)
 {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  ASSERT_EQ(device(), 1);  // finds the function, once
+  ASSERT_EQ(device(), 1);  // the first call looks up the function
   auto const calls  = cudasim::calls();
   auto const before = cudasim::calls("cuCtxGetDevice");
   EXPECT_EQ(device(), 1);
@@ -373,7 +373,7 @@ TEST_F(CurrentContext, CostsOneCallOfTheDriver)
   EXPECT_EQ(cudasim::calls(), calls + 1);
 }
 
-/// A tool that lists failing calls has nothing to list.
+/// Tools that list failing CUDA calls then have nothing to report.
 TEST_F(CurrentContext, IsNotAskedForItsDeviceWithoutAContext)
 {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
@@ -445,14 +445,14 @@ TEST_F(RuntimeCapabilitiesOf, ARuntimeThatDoesNotKnowHandleTypes)
   EXPECT_FALSE(rmm::detail::export_handle_type::is_supported(cudaMemHandleTypePosixFileDescriptor));
 }
 
-TEST_F(RuntimeCapabilitiesOf, NotExportingTakesNoQuestion)
+TEST_F(RuntimeCapabilitiesOf, NotExportingNeedsNoQuery)
 {
   auto const before = cudasim::calls();
   EXPECT_TRUE(rmm::detail::export_handle_type::is_supported(cudaMemHandleTypeNone));
   EXPECT_EQ(cudasim::calls(), before);
 }
 
-TEST_F(RuntimeCapabilitiesOf, AFailureToAskForHandleTypesThrows)
+TEST_F(RuntimeCapabilitiesOf, AFailedQueryOfHandleTypesThrows)
 {
   fail_next("cudaDeviceGetAttribute", cudaErrorInitializationError);
   EXPECT_THROW(static_cast<void>(rmm::detail::export_handle_type::is_supported(cudaMemHandleTypePosixFileDescriptor)),
@@ -506,7 +506,7 @@ struct DeviceOfStream : CurrentContext {
     ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
     ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    EXPECT_EQ(rmm::detail::device_of_stream(stream), 2);  // finds what it needs
+    EXPECT_EQ(rmm::detail::device_of_stream(stream), 2);  // the first call looks up the functions
   }
   void TearDown() override
   {
@@ -519,7 +519,7 @@ struct DeviceOfStream : CurrentContext {
 
 #if CUDART_VERSION >= 12080
 
-TEST_F(DeviceOfStream, IsTwoCallsOfTheDriver)
+TEST_F(DeviceOfStream, NeedsTwoCallsOfTheDriver)
 {
   auto const before = cudasim::calls();
   EXPECT_EQ(rmm::detail::device_of_stream(stream), 2);

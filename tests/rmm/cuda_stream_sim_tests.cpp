@@ -99,7 +99,7 @@ TEST_F(CudaStreamOnSimulator, TheEndOfTheRuntimeDoesNotDisturbDestructors)
     rmm::cuda_stream_pool const pool{2};
     cudasim::begin_unloading();
   }
-  cudasim::reset();  // the streams of the machine that is gone
+  cudasim::reset();  // these streams belong to the old machine
 }
 
 TEST_F(CudaStreamOnSimulator, APoolThatFailsHalfWayKeepsNoStream)

@@ -41,7 +41,7 @@ TEST(CudaStream, SynchronisesWithTheLegacyStreamByDefault)
   EXPECT_EQ(flags_of(cuda_stream{cuda_stream::flags::sync_default}.value()), cudaStreamDefault);
 }
 
-TEST(CudaStream, DoesNotSynchroniseWithTheLegacyStreamIfAskedTo)
+TEST(CudaStream, DoesNotSynchroniseWithTheLegacyStreamOnRequest)
 {
   EXPECT_EQ(flags_of(cuda_stream{cuda_stream::flags::non_blocking}.value()), cudaStreamNonBlocking);
 }

@@ -146,7 +146,7 @@ TEST_F(CudaStreamView, OtherHandlesDoNotNameDefaultStreams)
   EXPECT_FALSE(cuda_stream_view{stream}.is_per_thread_default());
 }
 
-// What a stream has to do before it is idle.
+// Work that keeps a stream busy.
 struct unfinished_work {
   static constexpr std::size_t bytes{std::size_t{32} << 20U};
 

@@ -25,17 +25,17 @@ namespace {
 
 using rmm::device_buffer;
 
-// --- the number of questions for the current device. These run on one device and on several.
+// --- the number of queries for the current device, with one device and with several
 
 struct DeviceBufferCalls : Simulated {
   void SetUp() override
   {
     Simulated::SetUp();
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    static_cast<void>(rmm::detail::current_device());  // asks for the number of devices, and for the driver, once
+    static_cast<void>(rmm::detail::current_device());  // asks once for the number of devices and for the driver
   }
 
-  // Calls of the driver's cuCtxGetDevice in `work`, which calls cudaGetDevice nowhere.
+  // Returns the calls of cuCtxGetDevice in `work`. Expects that it does not call cudaGetDevice.
   template <class Work>
   static std::uint64_t questions(Work work)
   {
@@ -49,14 +49,14 @@ struct DeviceBufferCalls : Simulated {
   static std::uint64_t if_several(std::uint64_t count) { return rmm::get_num_cuda_devices() == 1 ? 0 : count; }
 };
 
-TEST_F(DeviceBufferCalls, TheCurrentResourceCostsOneQuestionAtMost)
+TEST_F(DeviceBufferCalls, TheCurrentResourceTakesAtMostOneQuery)
 {
   EXPECT_EQ(questions([] { static_cast<void>(rmm::mr::get_current_device_resource()); }), if_several(1));
   EXPECT_EQ(questions([] { static_cast<void>(rmm::mr::get_current_device_resource_ref()); }), if_several(1));
   EXPECT_EQ(questions([] { static_cast<void>(rmm::mr::get_per_device_resource_ref(rmm::cuda_device_id{0})); }), 0);
 }
 
-TEST_F(DeviceBufferCalls, ABufferCostsTwoQuestionsFromMakingToDestroying)
+TEST_F(DeviceBufferCalls, ABufferTakesTwoQueriesInItsLife)
 {
   rmm::cuda_stream const stream;
   rmm::mr::cuda_memory_resource mr;
@@ -91,12 +91,12 @@ TEST_F(DeviceBufferCalls, TheCurrentResourceIsThatOfTheCurrentContext)
   rmm::mr::set_per_device_resource(rmm::cuda_device_id{1}, nullptr);
 }
 
-TEST_F(DeviceBufferCalls, AnEmptyBufferCostsOneQuestionAtMost)
+TEST_F(DeviceBufferCalls, AnEmptyBufferTakesAtMostOneQuery)
 {
   EXPECT_EQ(questions([] { device_buffer const buffer; }), if_several(1));
 }
 
-TEST_F(DeviceBufferCalls, NothingIsSetWhereTheDeviceIsCurrent)
+TEST_F(DeviceBufferCalls, NothingIsSetIfTheDeviceIsCurrent)
 {
   auto const before = cudasim::calls("cudaSetDevice");
   {
@@ -106,7 +106,7 @@ TEST_F(DeviceBufferCalls, NothingIsSetWhereTheDeviceIsCurrent)
   EXPECT_EQ(cudasim::calls("cudaSetDevice"), before);
 }
 
-// --- failures: each call of an operation fails once; nothing is lost, and the object is still usable
+// --- failures: each call fails once; nothing leaks, and the object stays usable
 
 struct DeviceBufferFaults : Simulated {
   std::vector<std::uint8_t> const source = std::vector<std::uint8_t>(1000, 7);
@@ -214,7 +214,7 @@ TEST_F(CudaMemoryResourceFaults, LackOfMemoryIsOutOfMemory)
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
-// Only here: on a real device, asking for more managed memory than there is can hang it.
+// Only on the simulator: on a real device, too much managed memory can hang it.
 TEST_F(CudaMemoryResourceFaults, TooMuchManagedMemoryIsOutOfMemory)
 {
   rmm::mr::managed_memory_resource mr;

@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-// Others declare the class in advance; it is one, directly in its namespace.
+// Other projects declare the class in advance, so it must be a class directly in this namespace.
 namespace rmm {
 class device_buffer;
 }
@@ -66,7 +66,7 @@ std::vector<std::uint8_t> content(device_buffer const& buffer)
   return values;
 }
 
-// Over each kind of resource.
+// With each kind of resource.
 
 template <class Resource>
 struct DeviceBufferTest : ::testing::Test {
@@ -254,10 +254,10 @@ TYPED_TEST(DeviceBufferTest, AMovedFromBufferCanBeUsedAgain)
   EXPECT_EQ(content(from), std::vector<std::uint8_t>(10, 7));
 }
 
-// What its resource sees.
+// Calls that reach the resource.
 
 struct DeviceBufferUpstreamTest : ::testing::Test {
-  // Size that reaches a resource for a buffer of `bytes`.
+  // Returns the size that reaches a resource for a buffer of `bytes` bytes.
   static constexpr std::size_t reached(std::size_t bytes)
   {
 #ifdef RMM_UNROUNDED_SIZES
@@ -318,8 +318,8 @@ TEST_F(DeviceBufferUpstreamTest, SizeZeroAllocatesNothing)
   EXPECT_TRUE(upstream.calls.empty());
 }
 
-/// As the mocks of test suites do that are not told otherwise.
-TEST_F(DeviceBufferUpstreamTest, GivesBackWhatAResourceThatReturnsNullWasAskedFor)
+/// Mocks of test suites return null unless they are told otherwise.
+TEST_F(DeviceBufferUpstreamTest, FreesTheSizeForWhichTheResourceReturnedNull)
 {
   std::vector<std::size_t> given_back;
   rmm::mr::callback_memory_resource null{[](std::size_t, rmm::cuda_stream_view, void*) -> void* { return nullptr; },
@@ -486,7 +486,7 @@ TEST_F(DeviceBufferUpstreamTest, AnAlignmentMayFollowASizeOfZero)
   EXPECT_EQ(device_buffer(0ULL, 512, stream).alignment(), 512U);
   EXPECT_THROW(device_buffer(std::size_t{0}, 384, stream, upstream), rmm::bad_alloc);
   EXPECT_TRUE(upstream.calls.empty());
-  EXPECT_TRUE(device_buffer(0, 0, stream).is_empty());  // a null pointer, as in 24.08
+  EXPECT_TRUE(device_buffer(0, 0, stream).is_empty());  // a null pointer, as in RMM 24.08
 }
 
 TEST_F(DeviceBufferUpstreamTest, ALargerAlignmentIsKeptThroughChangesOfTheCapacity)
@@ -536,7 +536,7 @@ TEST_F(DeviceBufferUpstreamTest, AnAlignmentForWhichNoSizeIsLeftIsOutOfMemory)
   EXPECT_TRUE(upstream.calls.empty());
 }
 
-// Defaults: the default stream and the current resource.
+// Default arguments: the default stream and the current resource.
 
 struct DeviceBufferDefaultTest : DeviceBufferUpstreamTest {
   void SetUp() override { rmm::mr::set_current_device_resource(&upstream); }
@@ -623,7 +623,7 @@ TEST_F(DeviceBufferDefaultTest, TheArgumentsOfProgramsChooseTheRightConstructor)
   EXPECT_EQ((device_buffer(32, rmm::cuda_stream_default, rmm::mr::get_current_device_resource()).size()), 32);
   EXPECT_EQ((device_buffer{32, stream, rmm::mr::get_current_device_resource_ref()}.size()), 32);
   EXPECT_EQ((device_buffer(0, 0, stream).size()), 0);     // a null pointer and a size
-  EXPECT_EQ((device_buffer(NULL, 0, stream).size()), 0);  // the same
+  EXPECT_EQ((device_buffer(NULL, 0, stream).size()), 0);  // a null pointer and a size, too
   EXPECT_EQ((device_buffer(128, 512, stream).alignment()), 512);
   auto const made = std::make_unique<device_buffer>(48, stream.view());
   EXPECT_EQ(made->size(), 48);

@@ -20,7 +20,7 @@ using rmm::device_scalar;
 using rmm::test::registered_for_current_device;
 using rmm::test::watched_upstream;
 
-// A value that cannot be made from 0.
+// A value type without a constructor from 0.
 struct point {
   float x, y, z;
   friend bool operator==(point const& lhs, point const& rhs)
@@ -29,7 +29,7 @@ struct point {
   }
 };
 
-// What the class promises.
+// Compile-time guarantees of the class.
 using int_scalar = device_scalar<int>;
 static_assert(!std::is_default_constructible_v<int_scalar>);
 static_assert(!std::is_copy_constructible_v<int_scalar> && !std::is_copy_assignable_v<int_scalar>);
@@ -38,7 +38,7 @@ static_assert(std::is_constructible_v<int_scalar, rmm::cuda_stream_view>);
 static_assert(std::is_constructible_v<int_scalar, rmm::cuda_stream const&>);
 static_assert(std::is_constructible_v<int_scalar, cudaStream_t>);
 static_assert(std::is_constructible_v<int_scalar, int, rmm::cuda_stream_view>);
-static_assert(!std::is_constructible_v<int_scalar, int>);  // the stream is never implied
+static_assert(!std::is_constructible_v<int_scalar, int>);  // the stream has no default
 static_assert(!std::is_convertible_v<rmm::cuda_stream_view, int_scalar>);
 static_assert(std::is_same_v<int_scalar::value_type, int> && std::is_same_v<int_scalar::size_type, std::size_t>);
 static_assert(std::is_same_v<int_scalar::reference, int&> && std::is_same_v<int_scalar::pointer, int*>);

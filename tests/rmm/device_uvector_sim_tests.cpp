@@ -20,17 +20,17 @@ namespace {
 using rmm::device_scalar;
 using rmm::device_uvector;
 
-// --- the number of questions for the current device
+// --- the number of queries for the current device
 
 struct ContainerCalls : Simulated {
   void SetUp() override
   {
     Simulated::SetUp();
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    static_cast<void>(rmm::detail::current_device());  // asks for the number of devices, and for the driver, once
+    static_cast<void>(rmm::detail::current_device());  // asks once for the number of devices and for the driver
   }
 
-  // Calls of the driver's cuCtxGetDevice in `work`, which calls cudaGetDevice nowhere.
+  // Returns the calls of cuCtxGetDevice in `work`. Expects that it does not call cudaGetDevice.
   template <class Work>
   static std::uint64_t questions(Work work)
   {
@@ -44,7 +44,7 @@ struct ContainerCalls : Simulated {
   static std::uint64_t if_several(std::uint64_t count) { return cudasim::current_options().devices == 1 ? 0 : count; }
 };
 
-TEST_F(ContainerCalls, AVectorCostsTwoQuestionsFromMakingToDestroying)
+TEST_F(ContainerCalls, AVectorTakesTwoQueriesInItsLife)
 {
   rmm::cuda_stream const stream;
   rmm::mr::cuda_memory_resource mr;
@@ -52,7 +52,7 @@ TEST_F(ContainerCalls, AVectorCostsTwoQuestionsFromMakingToDestroying)
   EXPECT_EQ(questions([&] { device_uvector<int> const vector(100, stream, mr); }), if_several(2));
 }
 
-TEST_F(ContainerCalls, AScalarCostsTwoQuestionsFromMakingToDestroying)
+TEST_F(ContainerCalls, AScalarTakesTwoQueriesInItsLife)
 {
   rmm::cuda_stream const stream;
   rmm::mr::cuda_memory_resource mr;
@@ -60,7 +60,7 @@ TEST_F(ContainerCalls, AScalarCostsTwoQuestionsFromMakingToDestroying)
   EXPECT_EQ(questions([&] { device_scalar<int> const scalar(7, stream, mr); }), if_several(2));
 }
 
-TEST_F(ContainerCalls, AThrustAllocatorCostsOneQuestion)
+TEST_F(ContainerCalls, AThrustAllocatorTakesOneQuery)
 {
   EXPECT_EQ(questions([] { rmm::mr::thrust_allocator<int> const allocator; }), if_several(1));
 }
@@ -108,7 +108,8 @@ TEST_F(ContainerOrder, ReadingAnElementWaitsForItsStream)
   EXPECT_EQ(vector.element(0, stream), 7);
 }
 
-// The handle of a default stream names a stream of the current device. Work on a vector has to be ordered with that of its own device.
+// The handle of a default stream means a stream of the current device. Work on a vector must be ordered with the default stream of
+// the vector's device.
 struct DefaultStreamsOfAnotherDevice : ContainerOrder {
   void SetUp() override
   {

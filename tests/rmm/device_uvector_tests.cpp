@@ -34,7 +34,7 @@ using rmm::device_uvector;
 using rmm::test::registered_for_current_device;
 using rmm::test::watched_upstream;
 
-// A value with no default constructor, larger than any register.
+// A value type without a default constructor, larger than any register.
 struct record {
   explicit record(int number) : first{number}, last{number} {}
   friend bool operator==(record const& lhs, record const& rhs)
@@ -46,7 +46,7 @@ struct record {
   std::int64_t last;
 };
 
-// What the class promises.
+// Compile-time guarantees of the class.
 using ints = device_uvector<int>;
 static_assert(!std::is_default_constructible_v<ints>);
 static_assert(!std::is_copy_constructible_v<ints> && !std::is_copy_assignable_v<ints>);
@@ -55,7 +55,7 @@ static_assert(std::is_nothrow_destructible_v<ints>);
 static_assert(std::is_constructible_v<ints, std::size_t, rmm::cuda_stream_view>);
 static_assert(std::is_constructible_v<ints, int, rmm::cuda_stream const&>);
 static_assert(std::is_constructible_v<ints, std::size_t, cudaStream_t>);
-static_assert(!std::is_constructible_v<ints, std::size_t>);  // the stream is never implied
+static_assert(!std::is_constructible_v<ints, std::size_t>);  // the stream has no default
 static_assert(!std::is_constructible_v<ints, std::size_t, int>);
 static_assert(std::is_constructible_v<ints, ints const&, rmm::cuda_stream_view>);
 static_assert(std::is_same_v<ints::value_type, int> && std::is_same_v<ints::size_type, std::size_t>);
@@ -85,7 +85,7 @@ class DeviceUvector : public ::testing::Test {
  protected:
   [[nodiscard]] device_uvector<T> make(std::size_t size) { return device_uvector<T>{size, stream, upstream}; }
 
-  // A vector of the values 1, 2, ...
+  // Returns a vector with the values 1, 2, ...
   [[nodiscard]] device_uvector<T> make_sequence(std::size_t size)
   {
     auto result = make(size);
@@ -330,10 +330,10 @@ TYPED_TEST(DeviceUvector, SetsOneElementToZero)
   EXPECT_TRUE(vector.element(2, this->stream) == TypeParam(3));
 }
 
-TYPED_TEST(DeviceUvector, RefusesElementsThatItHasNot)
+TYPED_TEST(DeviceUvector, RefusesIndicesBeyondItsSize)
 {
   auto vector = this->make_sequence(4);
-  vector.resize(2, this->stream);  // capacity is no excuse
+  vector.resize(2, this->stream);  // indices below the capacity are refused, too
   TypeParam const value(9);
   EXPECT_THROW(vector.element(2, this->stream), rmm::out_of_range);
   EXPECT_THROW(vector.set_element(2, value, this->stream), rmm::out_of_range);
@@ -342,7 +342,7 @@ TYPED_TEST(DeviceUvector, RefusesElementsThatItHasNot)
   EXPECT_THROW(vector.element(std::numeric_limits<std::size_t>::max(), this->stream), rmm::out_of_range);
 }
 
-TYPED_TEST(DeviceUvector, WithNoElementsHasNeitherFirstNorLast)
+TYPED_TEST(DeviceUvector, WithoutElementsRefusesFrontAndBack)
 {
   auto const vector = this->make(0);
   EXPECT_THROW(vector.front_element(this->stream), rmm::out_of_range);

@@ -25,7 +25,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-// The log of this process goes to a folder of its own.
+// The log of this process is a file in a temporary folder.
 struct log_file {
   temporary_folder folder;
   std::string name{folder / "debug.txt"};
@@ -33,7 +33,7 @@ struct log_file {
 };
 log_file const debug_log;
 
-// What the log gets while the object lives.
+// Records the lines that are logged while the object exists.
 struct DebugLog : ::testing::Test {
   std::ostringstream out;
   spdlog::level::level_enum old_level{rmm::logger().level()};
@@ -104,14 +104,14 @@ TEST_F(DebugLog, TakesFormatsThatAreStrings)
   RMM_LOG_INFO(number, 5, sizeof(char));
   RMM_LOG_WARN(text + ": %.*f, %p, %c, %5.1Lf%%", "x", 2, 0.5, static_cast<void*>(nullptr), 'c', 1.0L);
   RMM_LOG_INFO(std::string{"{} and {:04x}"}, std::string{"text"}, 255);
-  RMM_LOG_INFO(std::string{"of {}: %d"}, 5);  // all arguments are printf's
+  RMM_LOG_INFO(std::string{"of {}: %d"}, 5);  // the text is fmt's, but the arguments are formatted by printf
   EXPECT_EQ(out.str(), "info: 5 of 1  |\nwarning: x: 0.50, (nil), c,   1.0%\ninfo: text and 00ff\ninfo: of {}: 5\n");
 }
 
 TEST_F(DebugLog, TakesAStringAsItIsIfTheArgumentsDoNotFit)
 {
   int written{7};
-  RMM_LOG_INFO(std::string{"%s"});  // alone
+  RMM_LOG_INFO(std::string{"%s"});  // without arguments
   for (auto const* const format : {"%s", "%d %d", "%n", "%f", "%ls", "%Lf", "%", "%1$d", "%", "{1}", "{:s} %"}) {
     out.str("");
     RMM_LOG_INFO(std::string{format}, 5);
@@ -169,13 +169,13 @@ TEST_F(DebugLog, NumbersTheLevelsAlikeUnderAllNames)
   static_assert(static_cast<int>(rmm::level_enum::critical) == RMM_LOG_LEVEL_CRITICAL);
 }
 
-TEST_F(DebugLog, HearsTheHeadersThatDoNotKnowIt)
+TEST_F(DebugLog, ReceivesMessagesOfHeadersWithoutSpdlog)
 {
   rmm::detail::log(rmm::detail::log_level::error, "from afar");
   EXPECT_EQ(out.str(), "error: from afar\n");
 }
 
-TEST_F(DebugLog, HearsOfDeallocationsThatTheTrackingAdaptorDoesNotKnow)
+TEST_F(DebugLog, ReceivesUnknownDeallocationsOfTheTrackingAdaptor)
 {
   ::testing::NiceMock<mock_resource> mock;
   rmm::mr::tracking_resource_adaptor mr{&mock};
@@ -195,7 +195,7 @@ TEST_F(DebugLog, ListsOutstandingAllocationsAtLevelDebug)
             RMM_LOG_ACTIVE_LEVEL <= RMM_LOG_LEVEL_DEBUG ? "debug: Outstanding Allocations: 0x1000: 10 B\n\n" : "");
 }
 
-// The face of 25.02 and later.
+// The names of 25.02 and later.
 
 TEST_F(DebugLog, IsTheSameUnderItsLaterName)
 {
@@ -227,7 +227,7 @@ TEST_F(DebugLog, LendsItsFileToOtherLoggers)
   EXPECT_EQ(rmm::default_pattern(), "[%6t][%H:%M:%S:%f][%-6l] %v");
 }
 
-// The allocation log with sinks of spdlog.
+// The allocation log with spdlog sinks.
 
 TEST(AllocationLog, WritesToSinksOfSpdlog)
 {

@@ -56,7 +56,7 @@ struct MemoryReport : Simulated {
     Simulated::TearDown();
   }
 
-  /// What a request that is too large throws.
+  /// Returns the exception of a request that is too large.
   static rmm::out_of_memory failure_of(rmm::mr::device_memory_resource& mr, std::size_t bytes, rmm::cuda_stream_view on)
   {
     try {
@@ -295,7 +295,7 @@ TEST_F(MemoryReport, OfPinnedMemoryHasNoDeviceMemoryHeldByOthers)
     EXPECT_TRUE(e.report()->device_figures.has_value());
     EXPECT_EQ(std::string{e.what()}.find("held by others"), std::string::npos);
   };
-  void* const on_device = cuda.allocate(8 * MiB, stream);  // so that there would be a number
+  void* const on_device = cuda.allocate(8 * MiB, stream);  // makes sure that there would be a number to report
   {
     rmm::mr::pool_memory_resource<rmm::mr::pinned_host_memory_resource> mr{&pinned, MiB, MiB};
     try {
@@ -313,7 +313,7 @@ TEST_F(MemoryReport, IsNotMadeBeforeAnAllocationFails)
   pool mr{&cuda, 0};
   auto const before = cudasim::calls("cudaMemGetInfo");
   std::vector<void*> blocks;
-  for (int i = 0; i < 20; ++i) { blocks.push_back(mr.allocate(MiB, stream)); }  // grows several times
+  for (int i = 0; i < 20; ++i) { blocks.push_back(mr.allocate(MiB, stream)); }  // grows the pool several times
   for (void* const ptr : blocks) { mr.deallocate(ptr, MiB, stream); }
   EXPECT_EQ(cudasim::calls("cudaMemGetInfo"), before);
 }
@@ -360,12 +360,12 @@ TEST_F(MemoryReport, NamesTheTopHoldersByTag)
   expect_text(
     e, "holders: report model 300.000000 KiB in 1, report loader 100.000000 KiB in 1, (no tag) 1000.000000 B in 1");
   mr.deallocate(untagged, 1000, stream);
-  mr.deallocate(loader, 100 * KiB, stream);  // under another tag than it was allocated with
+  mr.deallocate(loader, 100 * KiB, stream);  // under another tag than the one it was allocated with
   mr.deallocate(model, 300 * KiB, stream);
   EXPECT_TRUE(mr.live_by_tag_name().empty());
 }
 
-TEST_F(MemoryReport, DoesNotDenyThatThePoolOfAReservationTracksTags)
+TEST_F(MemoryReport, SaysThatThePoolOfAReservationTracksTags)
 {
   pool mr{&cuda, MiB, MiB};
   mr.track_tags();
@@ -452,7 +452,7 @@ std::string text_of(Call&& call)
 
 bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
-TEST_F(MemoryReport, TellsAFirstBlockThatTheDeviceRefusesFromAFullPool)
+TEST_F(MemoryReport, DistinguishesARefusedFirstBlockFromAFullPool)
 {
   std::size_t const bytes = rmm::available_device_memory().second / 256 * 512;
   auto const text         = text_of<rmm::out_of_memory>([&] { pool{&cuda, bytes}; });
@@ -463,7 +463,7 @@ TEST_F(MemoryReport, TellsAFirstBlockThatTheDeviceRefusesFromAFullPool)
   EXPECT_FALSE(contains(text, "Maximum pool size exceeded")) << text;
 }
 
-TEST_F(MemoryReport, TellsAFirstBlockThatUpstreamRefusesFromAFullPool)
+TEST_F(MemoryReport, DistinguishesAFirstBlockRefusedByUpstreamFromAFullPool)
 {
   rmm::mr::limiting_resource_adaptor<rmm::mr::cuda_memory_resource> limited{&cuda, MiB};
   using pool_over_limit = rmm::mr::pool_memory_resource<decltype(limited)>;
@@ -473,7 +473,7 @@ TEST_F(MemoryReport, TellsAFirstBlockThatUpstreamRefusesFromAFullPool)
   EXPECT_FALSE(contains(text, "Maximum pool size exceeded")) << text;
 }
 
-TEST_F(MemoryReport, TellsAFirstBlockOfAnElasticPoolThatTheDeviceRefusesFromAFullPool)
+TEST_F(MemoryReport, DistinguishesARefusedFirstBlockOfAnElasticPoolFromAFullPool)
 {
   std::size_t const bytes = rmm::available_device_memory().second / 256 * 512;
   auto const text         = text_of<rmm::out_of_memory>([&] { rmm::mr::elastic_pool_memory_resource{bytes}; });
@@ -481,7 +481,7 @@ TEST_F(MemoryReport, TellsAFirstBlockOfAnElasticPoolThatTheDeviceRefusesFromAFul
   EXPECT_FALSE(contains(text, "Maximum pool size exceeded")) << text;
 }
 
-TEST_F(MemoryReport, DoesNotSpeakOfTheDeviceWhereThePoolHasMemoryOfTheHost)
+TEST_F(MemoryReport, DoesNotMentionTheDeviceForAPoolOfHostMemory)
 {
   rmm::mr::pinned_host_memory_resource pinned;
   cudasim::inject({"cudaHostAlloc", 1, cudaErrorMemoryAllocation, 1});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Snapshots of pools against what the program allocated, and as JSON.
+// Snapshots of pools, compared with the program's allocations, and as JSON.
 
 #include <rmm/memory_snapshot.hpp>
 
@@ -75,7 +75,7 @@ struct allocation {
 };
 using allocations = std::map<std::uintptr_t, allocation>;
 
-/// What has to be true of each snapshot of a pool that has no graphs.
+/// Checks the invariants of a snapshot of a pool without graphs.
 void expect_whole(memory_snapshot const& now)
 {
   EXPECT_EQ(now.bytes_of(state::live), now.figures.live_bytes);
@@ -100,7 +100,7 @@ void expect_whole(memory_snapshot const& now)
   EXPECT_EQ(blocks - now.bytes_of(state::unmapped), now.figures.reserved_bytes);
 }
 
-/// Each allocation is live and nothing else is; with `tags` each is a range of its own.
+/// Expects that exactly the allocations are live. With `tags`, each is a range of its own.
 void expect_live(memory_snapshot const& now, allocations const& live, bool tags)
 {
   std::size_t sum{};
@@ -122,7 +122,7 @@ void expect_live(memory_snapshot const& now, allocations const& live, bool tags)
   EXPECT_EQ(now.figures.live_bytes, sum);
 }
 
-/// Allocates and frees at random on three streams and two threads, and looks at a snapshot now and then.
+/// Allocates and frees at random on three streams and two threads, and checks snapshots in between.
 template <class Pool>
 void run_random_program(Pool& mr, std::uint64_t seed, std::size_t largest, bool tags)
 {
@@ -217,7 +217,7 @@ TEST_F(MemorySnapshot, OfBinsHasThoseThatAreTheirOwn)
   mr.deallocate(other, 60'000, stream);
 }
 
-TEST_F(MemorySnapshot, SaysWhoseTheFreeMemoryIs)
+TEST_F(MemorySnapshot, NamesTheStreamsOfFreeMemory)
 {
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 4 * MiB};
   unsigned long long id{};
@@ -237,7 +237,7 @@ TEST_F(MemorySnapshot, SaysWhoseTheFreeMemoryIs)
   EXPECT_TRUE(freed.is_pending);
 }
 
-TEST_F(MemorySnapshot, HasTheFreeMemoryOfAThreadThatEndedInNoCache)
+TEST_F(MemorySnapshot, ShowsMemoryOfAnEndedThreadOutsideOfCaches)
 {
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 4 * MiB};
   rmm::test::run_on_a_thread_that_ends([&] { mr.deallocate(mr.allocate(256, stream), 256, stream); });
@@ -289,7 +289,7 @@ TEST_F(MemorySnapshot, OfAnElasticPoolHasItsGaps)
   mr.deallocate(last, chunk, stream);
 }
 
-TEST_F(MemorySnapshot, OfAnElasticPoolHasItsPartsAndSaysWhatIsPaused)
+TEST_F(MemorySnapshot, OfAnElasticPoolShowsWhichPartsArePaused)
 {
   rmm::mr::elastic_pool_memory_resource mr;
   rmm::tag const kv{"kv-cache"};
@@ -329,7 +329,7 @@ TEST_F(MemorySnapshot, ShowsWhatWasAllocatedBeforeTagsWereTracked)
   mr.deallocate(after, 300, stream);
 }
 
-TEST(MemorySnapshotMaker, LeavesOutTheEndOfABlockThatHoldsNothing)
+TEST(MemorySnapshotMaker, DropsTheUnusableEndOfABlock)
 {
   memory_snapshot::maker made;
   made.add({{{0x10000, 1000}}, {{{0x10100, 256}}}}, {});
@@ -360,7 +360,7 @@ TEST_F(MemorySnapshot, IsWholeWhileOthersAllocate)
   second.join();
 }
 
-TEST_F(MemorySnapshot, IsOfTheMomentItWasTakenAt)
+TEST_F(MemorySnapshot, DoesNotChangeAfterItWasTaken)
 {
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 1 * MiB};
   auto const before = std::chrono::system_clock::now();
@@ -369,12 +369,12 @@ TEST_F(MemorySnapshot, IsOfTheMomentItWasTakenAt)
   EXPECT_LE(now.time, std::chrono::system_clock::now());
 }
 
-/// Reads JSON: all that the grammar allows, and nothing else. Members are called in the order of the text.
+/// A strict parser of JSON. It calls its members in the order of the text.
 class json_reader {
  public:
   explicit json_reader(std::string_view text) : text_{text} {}
 
-  /// The text of each value that is not a list or an object, by its path: `blocks/0/ranges/1/bytes`.
+  /// Returns the text of each value that is neither a list nor an object, by its path: `blocks/0/ranges/1/bytes`.
   [[nodiscard]] std::optional<std::map<std::string, std::string>> read()
   {
     if (!value("") || at_ != text_.size()) { return std::nullopt; }
@@ -450,7 +450,7 @@ class json_reader {
   std::map<std::string, std::string> values_;
 };
 
-TEST_F(MemorySnapshot, HasJsonInUtf8WhateverTheNamesOfTags)
+TEST_F(MemorySnapshot, IsValidJsonAndUtf8ForAnyTagNames)
 {
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 4 * MiB};
   mr.track_tags();
@@ -461,7 +461,7 @@ TEST_F(MemorySnapshot, HasJsonInUtf8WhateverTheNamesOfTags)
   mr.deallocate(ptr, 1000, stream);
 }
 
-TEST_F(MemorySnapshot, IsReadFromItsJson)
+TEST_F(MemorySnapshot, SurvivesAJsonRoundTrip)
 {
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 4 * MiB};
   mr.track_tags();

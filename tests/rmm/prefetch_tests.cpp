@@ -16,7 +16,7 @@ namespace {
 // Managed memory of a million ints on a device where it migrates.
 class Prefetch : public ::testing::Test {
  protected:
-  static constexpr std::size_t count{std::size_t{1} << 20U};  // more than a page, even a large one
+  static constexpr std::size_t count{std::size_t{1} << 20U};  // larger than any page
   static constexpr std::size_t bytes{count * sizeof(int)};
 
   void SetUp() override

@@ -10,12 +10,10 @@
 
 namespace {
 
-// Ends the process while its exit handlers run, with a status that tells what process_is_exiting()
-// says there.
+// Ends the process while its exit handlers run. The status says what process_is_exiting() returned there.
 void exit_with_answer() { std::_Exit(rmm::process_is_exiting() ? 10 : 11); }
 
-// Is set before main() and after the library's own hook, so it runs before that hook and after all
-// others.
+// Set before main() and after the library's own hook, so it runs before that hook and after all others.
 struct global {
   ~global()
   {
@@ -39,7 +37,7 @@ TEST(ProcessIsExitingDeathTest, IsTrueInExitHandlersSetBeforeTheHook)
     "");
 }
 
-// The first use of the registry in a process.
+// The registry is used for the first time in this process.
 TEST(ProcessIsExitingDeathTest, IsTrueInExitHandlersSetBeforeTheRegistryIsUsed)
 {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ladder of pools: for each rung a machine on which that rung alone serves the allocation.
+// The recovery ladder of pools. For each rung there is a machine on which only that rung serves the allocation.
 
 #include "../support/counting_upstream.hpp"
 #include "../support/simulated.hpp"
@@ -44,8 +44,8 @@ using pool = rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-/// Frees `bytes` on foreign streams, and destroys the streams. No other stream may have the memory until the device is synchronised. Uses
-/// small parts, because larger ones are fenced immediately.
+/// Frees `bytes` bytes on foreign streams and destroys the streams. Other streams can get this memory only after a device
+/// synchronisation. Uses small parts, because larger ones are fenced immediately.
 void leave_behind(rmm::mr::device_memory_resource& mr, std::size_t bytes)
 {
   constexpr std::size_t part = 2 * KiB;
@@ -61,13 +61,13 @@ void leave_behind(rmm::mr::device_memory_resource& mr, std::size_t bytes)
     second = mr.allocate(part, rmm::cuda_stream_view{passing});
   }
   for (auto const& [passing, first, second] : uses) {
-    mr.deallocate(first, part, rmm::cuda_stream_view{passing});   // gets an event at once
-    mr.deallocate(second, part, rmm::cuda_stream_view{passing});  // gets none
+    mr.deallocate(first, part, rmm::cuda_stream_view{passing});   // gets an event immediately
+    mr.deallocate(second, part, rmm::cuda_stream_view{passing});  // gets no event
     ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
   }
 }
 
-/// The rungs that were tried, and how often, in the order of the enumeration: "reclaim 1 (served 1)".
+/// Returns the rungs that were tried and how often, in the order of the enumeration: "reclaim 1 (served 1)".
 std::string rungs_of(rmm::heap_figures const& figures)
 {
   std::string text;
@@ -105,7 +105,7 @@ TEST_F(Recovery, TriesNothingWhileThereIsFreeMemory)
   EXPECT_EQ(rungs_of(mr.figures()), "");
 }
 
-TEST_F(Recovery, ReclaimsMuchThatEndedStreamsLeftBeforeItGrows)
+TEST_F(Recovery, ReclaimsMuchMemoryOfEndedStreamsBeforeItGrows)
 {
   pool mr{&upstream, MiB};
   leave_behind(mr, MiB);
@@ -115,7 +115,7 @@ TEST_F(Recovery, ReclaimsMuchThatEndedStreamsLeftBeforeItGrows)
   mr.deallocate(ptr, MiB, stream);
 }
 
-TEST_F(Recovery, WaitsForLittleRatherThanGrow)
+TEST_F(Recovery, WaitsForLittleMemoryInsteadOfGrowing)
 {
   pool mr{&upstream, MiB};
   void* const rest = mr.allocate(MiB - 64 * KiB, stream);
@@ -173,17 +173,17 @@ TEST_F(Recovery, CapturesOfACallbackMayUseThePoolWhenTheCallbackReplacesItself)
   });
   holder.reset();
   EXPECT_EQ(uses, 0);
-  EXPECT_THROW(static_cast<void>(mr.allocate(2 * MiB, stream)), rmm::out_of_memory);  // does not wait for itself
+  EXPECT_THROW(static_cast<void>(mr.allocate(2 * MiB, stream)), rmm::out_of_memory);  // must not wait for itself
   EXPECT_EQ(uses, 1);
 }
 
-TEST_F(Recovery, GoesThroughAllRungsAgainAfterACallback)
+TEST_F(Recovery, ClimbsAllRungsAgainAfterACallback)
 {
   pool mr{&upstream, MiB};
   void* const held = mr.allocate(MiB, stream);
   upstream.refuse_above(0);
   mr.set_failure_callback([&](std::size_t, void*) {
-    upstream.refuse_above(MiB);  // not the pool's memory, but upstream's
+    upstream.refuse_above(MiB);  // upstream has no memory
     return true;
   });
   void* const ptr = mr.allocate(64 * KiB, stream);
@@ -203,12 +203,12 @@ TEST_F(Recovery, FailsWhenTheCallbackSaysNo)
   };
   mr.set_failure_callback(callback, &argument);
   EXPECT_THROW(static_cast<void>(mr.allocate(1000, stream)), rmm::out_of_memory);
-  EXPECT_EQ(calls, (std::vector<std::pair<std::size_t, void*>>(3, {1000, &argument})));  // not rounded
+  EXPECT_EQ(calls, (std::vector<std::pair<std::size_t, void*>>(3, {1000, &argument})));  // not rounded up
   EXPECT_EQ(rungs_of(mr.figures()), "reclaim 3, grow 3, synchronize 3, callback 3");
   EXPECT_EQ(mr.figures().recovery.failures, 1U);
 }
 
-TEST_F(Recovery, LetsACallbackAllocateFromThePoolAndCallsItNotAgain)
+TEST_F(Recovery, LetsACallbackAllocateFromThePoolWithoutCallingItAgain)
 {
   pool mr{&upstream, 0, 0};
   int calls = 0;
@@ -244,7 +244,7 @@ TEST_F(Recovery, HoldsNoLockDuringACallback)
   void* held = mr.allocate(256, stream);
   rmm::test::worker other;
   mr.set_failure_callback([&](std::size_t, void*) {
-    other.run([&] { mr.deallocate(mr.allocate(256, stream), 256, stream); });  // which has to grow
+    other.run([&] { mr.deallocate(mr.allocate(256, stream), 256, stream); });  // the pool must grow
     mr.deallocate(std::exchange(held, nullptr), 256, stream);
     return false;
   });
@@ -268,7 +268,7 @@ bool say_no(std::size_t /*bytes*/, void* calls)
   return false;
 }
 
-TEST_F(Recovery, TakesEachKindOfCallback)
+TEST_F(Recovery, AcceptsEachKindOfCallback)
 {
   pool mr{&upstream, 0, 256};
   int calls         = 0;
@@ -314,7 +314,7 @@ TEST_F(Recovery, LeavesOutRungsThatAreNotInTheOrder)
   EXPECT_EQ(mr.figures().recovery.failures, 2U);
 }
 
-TEST_F(Recovery, RefusesARungTwiceAndARungThatThePoolDoesNotHave)
+TEST_F(Recovery, RefusesRepeatedAndUnsupportedRungs)
 {
   pool mr{&upstream, 0};
   auto const before = mr.get_recovery_order();
@@ -330,7 +330,7 @@ TEST_F(Recovery, RefusesARungTwiceAndARungThatThePoolDoesNotHave)
             std::vector<recovery_rung>(after.begin(), after.end()));
 }
 
-TEST_F(Recovery, HasTheContractsOrderAtFirst)
+TEST_F(Recovery, HasTheContractsOrderInitially)
 {
   pool const mr{&upstream, 0};
   auto const order = mr.get_recovery_order();
@@ -339,11 +339,11 @@ TEST_F(Recovery, HasTheContractsOrderAtFirst)
               recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback}));
 }
 
-TEST_F(Recovery, CountsWhatAnotherCacheGave)
+TEST_F(Recovery, CountsMemoryFromAnotherCache)
 {
   rmm::cuda_stream const other;
   pool mr{&upstream, MiB, MiB};
-  void* const first = mr.allocate(256, stream);  // after which all the rest is in its cache
+  void* const first = mr.allocate(256, stream);  // now the rest is in this thread's cache
   void* const taken = mr.allocate(256, other);
   auto const now    = mr.figures();
   EXPECT_EQ(now.from_other_caches, 1U);
@@ -354,7 +354,7 @@ TEST_F(Recovery, CountsWhatAnotherCacheGave)
   mr.deallocate(first, 256, stream);
 }
 
-TEST_F(Recovery, CountsWhatAnotherStreamGaveWhoseWorkGoesOn)
+TEST_F(Recovery, CountsMemoryFromABusyStream)
 {
   rmm::cuda_stream const other;
   pool mr{&upstream, 4 * MiB, 4 * MiB};
@@ -362,7 +362,7 @@ TEST_F(Recovery, CountsWhatAnotherStreamGaveWhoseWorkGoesOn)
   void* const first = mr.allocate(4 * MiB - 256, stream);
   auto const before = mr.figures();
   cudasim::hold(stream);
-  mr.deallocate(first, 4 * MiB - 256, stream);  // large: marked at once, in a store
+  mr.deallocate(first, 4 * MiB - 256, stream);  // large, so fenced immediately, and in a store
   void* const taken = mr.allocate(4 * MiB - 256, other);
   auto const now    = mr.figures();
   cudasim::let_go(stream);
@@ -391,7 +391,7 @@ TEST_F(Recovery, CountsCoalescedMemory)
   mr.deallocate(whole, 512, other);
 }
 
-/// A pool that has all rungs, and serves by the one that it is told.
+/// A pool with all rungs, which serves in the rung that it is told.
 class obedient_pool final : public rmm::mr::detail::growing_pool {
  public:
   obedient_pool(rmm::mr::device_memory_resource* upstream, recovery_rung serving)
@@ -454,7 +454,7 @@ TEST_F(Recovery, RemapsWhatASynchronizationFreed)
   mr.deallocate(ptr, 1000, stream);
 }
 
-/// Whether a thread of this process waits for something, in the kernel.
+/// Returns whether a thread of this process sleeps in the kernel.
 bool is_asleep(long thread)
 {
   std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/stat"};
@@ -463,7 +463,7 @@ bool is_asleep(long thread)
   return end_of_name != std::string::npos && fields.compare(end_of_name + 2, 1, "S") == 0;
 }
 
-// Whether it is paused counts when the allocation has the lock again, not before: who pauses a pool has the lock meanwhile.
+// The pool's state counts when the allocation has the lock again: a thread can pause the pool before that.
 TEST_F(Recovery, RefusesAnAllocationWhoseCallbackReturnsWhileThePoolIsPaused)
 {
   obedient_pool mr{&upstream, recovery_rung::grow};
@@ -472,7 +472,7 @@ TEST_F(Recovery, RefusesAnAllocationWhoseCallbackReturnsWhileThePoolIsPaused)
   std::atomic<bool> returns{false};
   mr.set_failure_callback([&](std::size_t, void*) {
     called_in = syscall(SYS_gettid);
-    while (!returns) {}  // awake, so that it sleeps for want of the lock alone
+    while (!returns) {}  // spins, so that only the lock makes it sleep
     return false;
   });
   std::thread allocating{[&] { EXPECT_THROW(static_cast<void>(mr.allocate(1000, stream)), rmm::logic_error); }};
@@ -487,7 +487,7 @@ TEST_F(Recovery, RefusesAnAllocationWhoseCallbackReturnsWhileThePoolIsPaused)
   mr.suspend(false);
 }
 
-TEST_F(Recovery, TellsTheReasonOfTheLastRungThatHadOne)
+TEST_F(Recovery, ReportsTheReasonOfTheLastRungThatHasOne)
 {
   obedient_pool mr{&upstream, recovery_rung::callback};
   try {

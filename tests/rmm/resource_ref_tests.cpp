@@ -37,7 +37,7 @@ constexpr std::size_t default_alignment = alignof(std::max_align_t);
 
 cudaStream_t handle(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(number); }
 
-// What a reference may be made from.
+// What references can be made from.
 
 static_assert(std::is_convertible_v<recording_device_resource&, device_async_resource_ref>);
 static_assert(std::is_convertible_v<recording_device_resource*, device_async_resource_ref>);
@@ -56,12 +56,12 @@ static_assert(!std::is_constructible_v<device_async_resource_ref, std::nullptr_t
 static_assert(!std::is_default_constructible_v<device_async_resource_ref>);
 static_assert(!std::is_constructible_v<host_async_resource_ref, rmm::mr::device_memory_resource&>);
 static_assert(!std::is_constructible_v<device_resource_ref, rmm::mr::host_memory_resource&>);
-static_assert(!std::is_constructible_v<device_async_resource_ref, static_resource&>);  // no streams
+static_assert(!std::is_constructible_v<device_async_resource_ref, static_resource&>);  // it takes no streams
 static_assert(!std::is_constructible_v<device_async_resource_ref, int&>);
 static_assert(!std::is_constructible_v<device_async_resource_ref, int*>);
 static_assert(!std::is_constructible_v<device_async_resource_ref, void*>);
 
-// Types with exactly one defect are no resources.
+// Types with exactly one defect, which are no resources.
 
 template <class Defect>
 struct almost_resource {
@@ -135,7 +135,7 @@ static_assert(cuda::has_property<host_device_resource_ref, cuda::mr::device_acce
 static_assert(
   std::is_void_v<decltype(get_property(std::declval<host_resource_ref const&>(), cuda::mr::host_accessible{}))>);
 
-// The references are those of the installed libcu++, host before device.
+// The references are those of the installed libcu++. The host property comes before the device property.
 
 template <class... Properties>
 constexpr std::size_t properties_after_host(cccl_async_ref<cuda::mr::host_accessible, Properties...> const&)
@@ -179,7 +179,7 @@ TEST(ResourceRefTest, OursIsMadeFromALibcudacxxReference)
   EXPECT_EQ(resource.total(), 1);
 }
 
-// Method lookup: each kind of resource is called under the name that it has, the later one if it has both.
+// Names of functions: each kind of resource is called by the name that it has; by the later one if it has both.
 
 template <class Resource>
 struct ResourceRefCallTest : ::testing::Test {
@@ -207,7 +207,7 @@ TYPED_TEST(ResourceRefCallTest, AllocateAndDeallocatePassAnAlignment)
   EXPECT_EQ(this->resource.live(), 0);
 }
 
-TYPED_TEST(ResourceRefCallTest, AllocateSyncAndDeallocateSyncDoTheSame)
+TYPED_TEST(ResourceRefCallTest, AllocateSyncAndDeallocateSyncPassThemToo)
 {
   void* ptr = this->ref.allocate_sync(100);
   EXPECT_EQ(this->resource.last, (arguments{ptr, 100, default_alignment, {}}));
@@ -308,7 +308,7 @@ TEST(ResourceRefTest, OfAResourceWithBothKindsOfNamesTheLaterAreCalled)
   EXPECT_EQ(resource.later_calls, 4);
 }
 
-TEST(ResourceRefTest, StaticAndNoexceptFunctionsWillDo)
+TEST(ResourceRefTest, AcceptsStaticAndNoexceptFunctions)
 {
   static_resource resource;
   host_resource_ref const ref{resource};
@@ -449,7 +449,7 @@ TEST(ResourceRefTest, OursCompareWithReferencesOfLibcudacxx)
   EXPECT_FALSE(different == ours);
 }
 
-// What a device_memory_resource receives.
+// Sizes that a device_memory_resource receives.
 
 #ifndef RMM_UNROUNDED_SIZES
 TEST(ResourceRefTest, SizesReachADeviceMemoryResourceRoundedToTheAlignment)
@@ -490,7 +490,7 @@ TEST(ResourceRefTest, SizesReachADeviceMemoryResourceAsTheyAre)
 }
 #endif
 
-TEST(ResourceRefTest, FunctionsWithWhichADerivedClassHidesThoseOfTheBaseAreCalled)
+TEST(ResourceRefTest, CallsFunctionsThatHideThoseOfTheBase)
 {
   hiding_resource resource;
   device_async_resource_ref const ref{resource};

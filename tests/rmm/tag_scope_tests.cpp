@@ -13,14 +13,14 @@ namespace {
 using rmm::tag;
 using rmm::tag_scope;
 
-TEST(TagScope, ThereIsNoTagAtFirst)
+TEST(TagScope, NoTagIsSetInitially)
 {
   EXPECT_EQ(tag::current(), tag{});
   EXPECT_FALSE(tag::current());
   EXPECT_STREQ(tag::current().name(), "");
 }
 
-TEST(TagScope, TheInnermostCountsAndTheOuterComesBack)
+TEST(TagScope, TheInnermostTagCountsAndTheOuterComesBack)
 {
   {
     tag_scope const outer{"outer"};
@@ -34,14 +34,14 @@ TEST(TagScope, TheInnermostCountsAndTheOuterComesBack)
   EXPECT_FALSE(tag::current());
 }
 
-TEST(TagScope, NoTagCanBeInner)
+TEST(TagScope, TheInnermostTagMayBeEmpty)
 {
   tag_scope const outer{"outer"};
   tag_scope const inner{tag{}};
   EXPECT_FALSE(tag::current());
 }
 
-TEST(TagScope, IsTheThreadsOwn)
+TEST(TagScope, BelongsToTheThread)
 {
   tag_scope const mine{"mine"};
   std::thread{[] {
@@ -76,7 +76,7 @@ TEST(Tag, NamesStayWhereTheyAre)
   EXPECT_STREQ(name, "early");
 }
 
-TEST(Tag, ThreadsMayMakeThemAtOnce)
+TEST(Tag, ThreadsMayMakeThemConcurrently)
 {
   std::vector<std::thread> threads;
   std::vector<std::vector<tag>> made(4, std::vector<tag>(100));
@@ -90,7 +90,7 @@ TEST(Tag, ThreadsMayMakeThemAtOnce)
   EXPECT_STREQ(made.front()[42].name(), "shared 42");
 }
 
-// In a process of its own: it uses up all numbers.
+// Runs in a process of its own, because it uses up all numbers.
 TEST(TagsThatAreTooManyDeathTest, ShareOne)
 {
   auto const use_up = [] {

@@ -5,7 +5,7 @@
 
 namespace {
 
-TEST(Version, PresentsRelease2408)
+TEST(Version, IsRelease2408)
 {
   static_assert(RMM_VERSION_MAJOR * 100 + RMM_VERSION_MINOR == 2408);
   static_assert(RMM_VERSION_PATCH >= 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What CUDA itself offers: cudaMalloc, and a pool of the driver's.
+// The allocators of CUDA itself: cudaMalloc, and a pool of the driver.
 
 #include <benchmarks/compare/plugin_interface.h>
 #include <benchmarks/compare/plugins/failure.hpp>
@@ -32,7 +32,7 @@ int current_device()
 
 enum allocators { device_memory, driver_pool, allocator_count };
 
-/// Invariant: `pool` is null for the allocator that calls cudaMalloc.
+/// An allocator. Invariant: `pool` is null for the allocator that calls cudaMalloc.
 struct instance {
   cudaMemPool_t pool{};
 };
@@ -47,7 +47,7 @@ cudaMemPool_t make_pool(std::size_t initial, std::size_t maximum)
   properties.maxSize       = maximum;
   cudaMemPool_t pool{};
   check(cudaMemPoolCreate(&pool, &properties));
-  auto threshold = std::numeric_limits<std::uint64_t>::max();  // keeps what it has
+  auto threshold = std::numeric_limits<std::uint64_t>::max();  // never gives memory back to the device by itself
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
   if (initial != 0) {
     void* block{};

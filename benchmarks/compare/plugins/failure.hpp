@@ -7,14 +7,14 @@
 
 namespace plugin {
 
-/// What plugin_error() tells.
+/// The message that plugin_error() returns.
 inline std::string& last_error()
 {
   thread_local std::string text;
   return text;
 }
 
-/// What `call` returns, or `otherwise` if it throws.
+/// Returns the result of `call`. If it throws, stores the message and returns `otherwise`.
 template <class Result, class Call>
 Result attempt(Result otherwise, Call&& call) noexcept
 {

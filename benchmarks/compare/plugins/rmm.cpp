@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The resources of the RMM whose headers it is compiled with: of this repository, or of another release.
+// The resources of an RMM, whichever headers the plug-in is compiled with: those of this repository, or of another release.
 
 #include <benchmarks/compare/plugin_interface.h>
 #include <benchmarks/compare/plugins/failure.hpp>
@@ -85,7 +85,7 @@ using rmm::mr::device_memory_resource;
 using cuda_resource = rmm::mr::cuda_memory_resource;
 using pool_resource = rmm::mr::pool_memory_resource<cuda_resource>;
 
-/// An allocator: a resource and what it stands on.
+/// A resource together with its upstreams.
 class instance {
  public:
   virtual ~instance() = default;
@@ -127,7 +127,7 @@ class pool_instance : public instance {
 };
 
 #ifdef RMM_COMPARE_CHECK_CAPTURE
-/// Asks in each call if the stream captures.
+/// A pool that asks in each call whether the stream captures.
 class checking_pool_instance : public pool_instance {
  public:
   checking_pool_instance(std::size_t initial, std::size_t maximum) : pool_instance{initial, maximum}
@@ -149,7 +149,7 @@ class binning_instance : public pool_instance {
   rmm::mr::binning_memory_resource<pool_resource> binning_;
 };
 
-/// Blocks of 1 MiB, whatever is asked for.
+/// A resource whose blocks all have 1 MiB. It serves only requests of up to that size.
 class fixed_size_instance : public instance {
  public:
   fixed_size_instance(std::size_t initial, std::size_t /*maximum*/)
@@ -265,7 +265,7 @@ class pinned_pool_instance : public instance {
 };
 #endif
 
-/// An adaptor over a pool, which is made with more arguments.
+/// An adaptor over a pool. `Adaptor` is constructed with the upstream and `args`.
 template <class Adaptor>
 class adaptor_instance : public pool_instance {
  public:
@@ -374,9 +374,9 @@ std::string version()
 
 device_memory_resource* resource_of(void* allocator) { return static_cast<instance*>(allocator)->resource(); }
 
-/// A non-blocking stream, and what ends it.
+/// Makes and destroys non-blocking streams.
 template <class Stream, class = void>
-struct stream_maker {  // releases whose cuda_stream is always blocking
+struct stream_maker {  // for releases whose cuda_stream has no flags
   static cudaStream_t make()
   {
     cudaStream_t stream{};
@@ -388,7 +388,7 @@ struct stream_maker {  // releases whose cuda_stream is always blocking
 };
 
 template <class Stream>
-struct stream_maker<Stream, std::void_t<typename Stream::flags>> {  // whose life the library sees
+struct stream_maker<Stream, std::void_t<typename Stream::flags>> {  // the library knows these
   static cudaStream_t make()
   {
     Stream stream{Stream::flags::non_blocking};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PyTorch's caching allocator, through the library that its Python package ships. There is one a process, so a fresh one
-// is the old one with an empty cache. It is given its limits as a fraction of the device's memory.
+// PyTorch's caching allocator, from the library in its Python package. A process has only one. So a "new" allocator here is the
+// same one with an empty cache. Its limit is set as a fraction of the device's memory.
 
 #include <benchmarks/compare/plugin_interface.h>
 #include <benchmarks/compare/plugins/failure.hpp>
@@ -35,7 +35,7 @@ bool has_expandable_segments()
   return false;
 }
 
-/// Sets the most that the allocator may take; 0 is everything.
+/// Sets the most bytes that the allocator may take; 0 means all of the device.
 void set_limit(std::size_t bytes)
 {
   std::size_t free{};
@@ -60,7 +60,7 @@ char const* plugin_description(int) { return "PyTorch's caching allocator (" RMM
 
 unsigned plugin_features(int) { return plugin_feature_times | plugin_feature_memory | plugin_feature_bounded; }
 
-void* plugin_make(int, size_t, size_t maximum)  // it cannot be told what to hold from the start
+void* plugin_make(int, size_t, size_t maximum)  // the initial size is ignored: PyTorch has no such option
 {
   return plugin::attempt<void*>(nullptr, [&] {
     static bool const ready = [] {
@@ -119,7 +119,7 @@ size_t plugin_reserved(void* allocator)
 {
   return plugin::attempt<size_t>(0, [&] {
     auto const stats = caching::getDeviceStats(static_cast<instance*>(allocator)->device);
-    return static_cast<size_t>(stats.reserved_bytes[0].current);  // 0: of both pools
+    return static_cast<size_t>(stats.reserved_bytes[0].current);  // index 0: the sum over small and large pools
   });
 }
 

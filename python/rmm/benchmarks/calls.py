@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a single call costs: CuPy on its own pool and on RMM's, and `rmm.DeviceBuffer`, on the default stream and on another.
+"""Times single calls of CuPy, on its own pool and on RMM's, and of `rmm.DeviceBuffer`, on the default stream and on another.
 
 All run in one interpreter and take turns, round after round. Writes the median of the rounds and the shortest, in nanoseconds;
 a call is made and what it returned dropped.
@@ -39,7 +39,7 @@ def nanoseconds(call: Callable[[], Any], calls: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--calls", type=int, default=20000, help="how many are timed at a time")
+    parser.add_argument("--calls", type=int, default=20000, help="number of calls in each timing")
     options = parser.parse_args()
     if options.rounds < 1 or options.calls < 1:
         parser.error("it takes at least one round and one call")

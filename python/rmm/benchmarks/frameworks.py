@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long allocations take in Python, and training steps of PyTorch, on RMM and on the allocators of the frameworks.
+"""Compares RMM with the frameworks' own allocators: time of allocations in Python, and of training steps of PyTorch.
 
 Each candidate runs in an interpreter of its own, and all take turns, round after round, so that what the machine does
 meanwhile concerns them all. Writes a table, and with --json a file that names the machine and the versions. The package is
@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# What candidates begin with. `measure` times calls in batches, and tells the nanoseconds of a call in each batch.
+# The beginning of each program. `measure` times batches of calls and returns percentiles of the nanoseconds per call.
 prelude = """
     import gc, json, sys, time
 

@@ -40,7 +40,7 @@ def saver_of(options: argparse.Namespace) -> Any:
 
 
 def timed(action: Callable[[], None]) -> float:
-    """Milliseconds."""
+    """Returns the milliseconds that `action` takes, with the work of the device."""
     torch.cuda.synchronize()
     begin = time.perf_counter()
     action()
@@ -89,7 +89,7 @@ def tensors(saver: Any, options: argparse.Namespace, name: str, count: int, kept
     if options.what == "rmm":
         saver._sleeper.release_unused()
     elif options.what == "preload":
-        saver._impl._mem_pools.clear()  # in the other mode that ends the process
+        saver._impl._mem_pools.clear()  # the hook mode "torch" would end the process here
         gc.collect()
 
 
@@ -133,7 +133,7 @@ def main() -> None:
     for kept in (False,) if options.dropped else (False, True):
         for count in (20, 1):
             tensors(saver, options, name, count, kept)
-        if options.what != "torch":  # which captures no graphs that sleep
+        if options.what != "torch":  # the hook mode "torch" cannot put graphs to sleep
             graphs(saver, name, kept)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scikit-build-core, whose source distributions have the C++ library with them, which lies outside of this folder."""
+"""The build backend: scikit-build-core, and source distributions that include the C++ library from outside this folder."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _library_parts = (
 def get_requires_for_build_wheel(  # type: ignore[no-redef]
     config_settings: dict[str, Any] | None = None,
 ) -> list[str]:
-    """What scikit-build-core requires, and NVIDIA's packages where the machine has no CUDA toolkit."""
+    """Returns the requirements of scikit-build-core, and NVIDIA's packages if the machine has no CUDA toolkit."""
     return [*_build.get_requires_for_build_wheel(config_settings), *_cuda_requirements()]
 
 
 def get_requires_for_build_editable(  # type: ignore[no-redef]
     config_settings: dict[str, Any] | None = None,
 ) -> list[str]:
-    """The same for editable installations."""
+    """Returns the requirements of get_requires_for_build_wheel()."""
     return [*_build.get_requires_for_build_editable(config_settings), *_cuda_requirements()]
 
 
@@ -53,7 +53,7 @@ def _cuda_requirements() -> tuple[str, ...]:
 def build_sdist(  # type: ignore[no-redef]
     sdist_directory: str, config_settings: dict[str, Any] | None = None
 ) -> str:
-    """What scikit-build-core packs, with the files in place of links to them, and the C++ library in the folder `cpp`."""
+    """Makes scikit-build-core's archive, then replaces links by files, and adds the C++ library as the folder `cpp`."""
     name = _build.build_sdist(sdist_directory, config_settings)
     path = Path(sdist_directory, name)
     packed = io.BytesIO(path.read_bytes())

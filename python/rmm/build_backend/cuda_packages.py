@@ -33,19 +33,19 @@ _needed_files = (
 
 
 def has_toolkit() -> bool:
-    """Whether CMake finds a toolkit on this machine."""
+    """Returns whether CMake would find a toolkit on this machine."""
     named = any(os.environ.get(name) for name in ("CUDACXX", "CUDAToolkit_ROOT", "CUDA_PATH"))
     return named or shutil.which("nvcc") is not None or Path("/usr/local/cuda/bin/nvcc").exists()
 
 
 def wants_packages() -> bool:
-    """Whether the build takes the packages: RMM_CUDA_PACKAGES is `auto`, `1`, or where they are unpacked."""
+    """Returns whether to build with NVIDIA's packages. RMM_CUDA_PACKAGES is `auto`, `0`, `1`, or their folder."""
     wanted = os.environ.get("RMM_CUDA_PACKAGES", "auto")
     return not has_toolkit() if wanted == "auto" else wanted not in ("", "0")
 
 
 def folder_of_packages(site: Path | None) -> Path:
-    """The folder that the packages share; raises SystemExit if one of them is missing."""
+    """Returns the folder that the packages share. Raises SystemExit if a package is missing."""
     if site is not None:
         folders = [site / "nvidia" / "cu13"]
     else:
@@ -63,7 +63,7 @@ def folder_of_packages(site: Path | None) -> Path:
 
 
 def make_toolkit(folder: Path, packages: Path) -> None:
-    """Lays the packages out as a toolkit is. Their libraries lack the names by which linkers ask for them."""
+    """Lays out the packages like a toolkit. Adds links such as libx.so for the linker, which the packages lack."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "lib64").mkdir(parents=True)
     (folder / "include").symlink_to(packages / "include")
@@ -71,14 +71,14 @@ def make_toolkit(folder: Path, packages: Path) -> None:
         (folder / "lib64" / library.name).symlink_to(library)
         if ".so." in library.name:
             (folder / "lib64" / f"{library.name.partition('.so.')[0]}.so").symlink_to(library)
-    # Copies: these files look for headers at places relative to their own.
+    # Copied, not linked: these files find headers by relative paths.
     shutil.copytree(packages / "cccl" / "lib" / "cmake", folder / "lib64" / "cmake")
     header = (packages / "include" / "cuda_runtime_api.h").read_text(encoding="utf-8", errors="replace")
     found = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", header)
     if found is None:
         raise SystemExit(f"{packages}/include/cuda_runtime_api.h does not say its version")
     version = f"{int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}.0"
-    # CMake reads the one or the other where there is no nvcc.
+    # Without nvcc, CMake reads the version from one of these files.
     (folder / "version.txt").write_text(f"CUDA Version {version}\n", encoding="utf-8")
     (folder / "version.json").write_text(f'{{"cuda": {{"version": "{version}"}}}}\n', encoding="utf-8")
 

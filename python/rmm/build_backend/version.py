@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the build the package's version: that of the repository, with `+sim` for the simulated CUDA runtime."""
+"""Provides the version of the package: that of the repository, with `+sim` for the simulated CUDA runtime."""
 
 from __future__ import annotations
 

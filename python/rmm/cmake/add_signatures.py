@@ -22,7 +22,7 @@ _end_of_header = re.compile(r"[^\n:]*:\n")
 
 
 def end_of_parentheses(text: str, begin: int) -> int:
-    """Where the parenthesis at `begin` is closed. Defaults have no parenthesis in a string."""
+    """Returns the index of the parenthesis that closes the one at `begin`. No default may be a string with a parenthesis."""
     depth = 0
     for at in range(begin, len(text)):
         depth += (text[at] in "([{") - (text[at] in ")]}")
@@ -32,7 +32,7 @@ def end_of_parentheses(text: str, begin: int) -> int:
 
 
 def split(text: str) -> list[str]:
-    """The parts between the commas that are in no bracket."""
+    """Splits at the commas that are outside of brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([{") - (character in ")]}")
@@ -44,7 +44,7 @@ def split(text: str) -> list[str]:
 
 
 def literal(default: str) -> str:
-    """A default as a literal, if it is a number, a string or a constant, or calculated from numbers; else `...`."""
+    """Returns a default as a literal if it is a constant, or calculated from constants; else `...`."""
     tree = ast.parse(default, mode="eval")
     calculates = (ast.Expression, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
     if not all(isinstance(node, calculates) for node in ast.walk(tree)):
@@ -53,14 +53,14 @@ def literal(default: str) -> str:
 
 
 def parameter(text: str) -> str:
-    """A parameter of Cython without its type."""
+    """Returns a Cython parameter without its type."""
     declared, equals, default = text.partition("=")
     name = re.sub(r"\s+(not|or) None\s*$", "", declared).split()[-1]
     return f"{name}={literal(default.strip())}" if equals else name
 
 
 def signature(name: str, parameters: str, drops_self: bool, marks_self: bool) -> str:
-    """The line of a docstring that says how `name` is called, and those that end the signature."""
+    """Returns the first line of a docstring, which tells how to call `name`, and the lines that end the signature."""
     given = [parameter(each) for each in split(parameters)]
     if drops_self:
         given = given[1:]
@@ -70,15 +70,15 @@ def signature(name: str, parameters: str, drops_self: bool, marks_self: bool) ->
 
 
 def with_signatures(source: str) -> str:
-    """`source` with the signatures of its extension classes, their methods, and its functions."""
-    additions: list[tuple[int, str]] = []  # where, and what
+    """Returns `source` with signatures in the docstrings of its extension classes, their methods, and its functions."""
+    additions: list[tuple[int, str]] = []  # position and text
 
     def add(docstring: int, text: str) -> None:
         opening = re.compile(r'\s*"""').match(source, docstring)
         if opening is not None:
             additions.append((opening.end(), text))
 
-    inside: str | None = None  # the extension class
+    inside: str | None = None  # the extension class of the current line
     end_of_class_line, has_bases, is_constructed = 0, False, False
     decorators: list[str] = []
 
@@ -112,13 +112,13 @@ def with_signatures(source: str) -> str:
             is_property = any("property" in each or ".setter" in each for each in decorators)
             name = found["name"]
             if is_method and name in ("__cinit__", "__init__"):
-                if not is_constructed:  # by a __cinit__ before it
+                if not is_constructed:  # otherwise __cinit__ has given the signature
                     add(end_of_class_line, signature(str(inside), parameters, True, False))
                 is_constructed = True
             elif (is_method or not found["indent"]) and not name.startswith("__") and not is_property and header:
                 is_static = "@staticmethod" in decorators
                 text = signature(name, parameters, False, is_method and not is_static)
-                if not (is_static and "=..." in text):  # Cython makes functions of those, which have a signature
+                if not (is_static and "=..." in text):  # those are Python functions, which have signatures
                     add(header.end(), text)
         decorators.clear()
     end_class()

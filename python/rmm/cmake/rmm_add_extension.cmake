@@ -30,7 +30,7 @@ else()
 endif()
 
 set(rmm_python_root "${CMAKE_CURRENT_SOURCE_DIR}")
-# Without binding=False a method that is called through its class, as in DeviceBuffer.tobytes(5), takes anything for its object.
+# With binding=True, a method that is called through its class, as in DeviceBuffer.tobytes(5), would not check the type of the object.
 set(rmm_cython_options --cplus -3 --directive binding=False --warning-errors -I "${rmm_python_root}")
 
 add_library(rmm_python SHARED)
@@ -44,8 +44,8 @@ if(RMM_CUDA_BACKEND STREQUAL "sim")
   target_link_libraries(rmm_python PRIVATE rmm_cudart_sim)
 endif()
 target_link_libraries(rmm_python PRIVATE rmm::rmm_compiled Python::Module)
-# Debian's pyconfig.h includes that of the machine it is compiled for, which is not installed. Those of machines of 64 bits differ in nothing
-# that the stable ABI needs.
+# Debian's pyconfig.h includes the one of the target machine, which is not installed when cross-compiling. On machines of 64 bits, these
+# files do not differ in what the stable ABI needs.
 if(CMAKE_CROSSCOMPILING)
   file(GLOB rmm_host_pyconfig "/usr/include/${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-gnu/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/pyconfig.h")
   if(rmm_host_pyconfig)
@@ -68,8 +68,8 @@ install(TARGETS rmm_python LIBRARY DESTINATION librmm/lib)
 
 file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/alias.cpp" CONTENT "// has nothing of its own\n")
 
-# rmm_add_alias(<package.name> <suffix>): a shared object whose functions are those of librmm_python; who opens it finds them. It takes
-# the library of its own package, whatever LD_LIBRARY_PATH has.
+# rmm_add_alias(<package.name> <suffix>): makes a shared object without functions that needs librmm_python. A program that opens it finds
+# the functions of librmm_python there. It always loads the librmm_python of its own package, whatever LD_LIBRARY_PATH says.
 function(rmm_add_alias module suffix)
   string(REGEX REPLACE ".*\\." "" name "${module}")
   string(REGEX REPLACE "\\.[^.]*$" "" package "${module}")
@@ -92,8 +92,8 @@ function(rmm_add_alias module suffix)
   install(TARGETS ${target} LIBRARY DESTINATION "${folder}")
 endfunction()
 
-# rmm_add_extension(<package.module>): compiles the Cython file of that module, with signatures in its docstrings. Paths are relative,
-# because tracebacks have them.
+# rmm_add_extension(<package.module>): compiles the Cython file of that module, with signatures in its docstrings. Cython gets relative
+# paths, because tracebacks show them.
 function(rmm_add_extension module)
   string(REPLACE "." "/" path "${module}")
   set(pyx "${rmm_python_root}/${path}.pyx")

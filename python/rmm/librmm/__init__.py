@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C++ library RMM: headers, and a CMake package that builds run by scikit-build find by themselves."""
+"""The C++ library RMM: headers, and a CMake package that builds with scikit-build find without further options."""
 
 from __future__ import annotations
 

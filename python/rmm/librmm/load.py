@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the libraries of the package are, and how later releases load the one that this one does not have."""
+"""Functions for the shared libraries of the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["library_path", "load_library"]
 
-# The options of a build that leave libraries out.
+# The CMake options that turn each library on.
 _options = {
     "librmm_audit.so": "RMM_BUILD_AUDIT_LIBRARY",
     "librmm_c.so.1": "RMM_BUILD_C_LIBRARY",
@@ -17,7 +17,7 @@ _options = {
 
 
 def library_path(name: str = "librmm_c.so.1") -> Path:
-    """Return where a library of the package is: without a name the C interface, for ctypes and other languages.
+    """Return the path of a library of the package. The default is the C interface, for ctypes and other languages.
 
     Parameters
     ----------
@@ -49,5 +49,16 @@ def library_path(name: str = "librmm_c.so.1") -> Path:
 
 
 def load_library() -> ctypes.CDLL | None:
-    """Loads the library, and returns its handle: None, for this library consists of headers."""
+    """Return None: this library consists of headers. In later releases of RMM this function loads a library.
+
+    Returns
+    -------
+    None
+    No handle.
+
+    Examples
+    --------
+    >>> import librmm
+    >>> librmm.load_library()
+    """
     return None

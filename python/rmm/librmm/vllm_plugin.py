@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-in for vLLM, which imports it in all of its processes. It imports `rmm` only if `RMM_VLLM_SLEEP=1` is set.
+"""The plug-in for vLLM. vLLM imports it in all of its processes. It imports `rmm` only if `RMM_VLLM_SLEEP=1` is set.
 
 With that, `vllm serve MODEL --enable-sleep-mode` takes the memory that sleeps from elastic pools of RMM.
 """
@@ -13,7 +13,7 @@ __all__ = ["register"]
 
 
 def register() -> None:
-    """Tell vLLM of the backend "rmm", and replace its allocator for memory that sleeps if `RMM_VLLM_SLEEP=1` is set."""
+    """Register the backend "rmm" with vLLM. If `RMM_VLLM_SLEEP=1` is set, replace vLLM's allocator for memory that sleeps."""
     with suppress(ImportError):  # older releases have no backends
         from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__distribution__ = "rmm-engine"  # for _installation, which the first import imports
+__distribution__ = "rmm-engine"  # lets _installation, which is imported next, recognise this file
 
 from rmm import _cuda as _cuda
 from rmm import _lib as _lib
@@ -72,8 +72,8 @@ __all__ = [
     "using",
 ]
 
-# What is imported when it is first asked for: modules, and names that had another place in older releases. dir() does not list
-# those names: tools such as help() ask for all that it lists, and these names import frameworks.
+# Modules and older names that are imported on first use. dir() does not list the older names: tools such as help() read
+# everything that dir() lists, and these names import frameworks.
 _lazy_modules = ("allocators", "memory_report", "statistics")
 _older_names = {
     "rmm_cupy_allocator": ("rmm.allocators.cupy", "rmm_cupy_allocator"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m rmm COMMAND`, which the script `rmm` does too"""
+"""Implements `python -m rmm COMMAND` and the script `rmm`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ commands_of_the_trace_program = {
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and arguments[0] in commands_of_the_trace_program:  # it has options, and help, of its own
+    if arguments and arguments[0] in commands_of_the_trace_program:  # it parses its own options and prints its own help
         return run_trace_program(arguments)
-    if arguments and arguments[0] in commands_with_any_arguments:  # what follows is for Python
+    if arguments and arguments[0] in commands_with_any_arguments:  # the other arguments are for Python
         return run_simulated(arguments[1:])
     name = "rmm" if os.path.basename(sys.argv[0]) == "rmm" else "python -m rmm"
     parser = argparse.ArgumentParser(prog=name, description="Memory resources for CUDA.")
@@ -60,12 +60,12 @@ def _module_of(command: str) -> ModuleType:
 
 
 def run_as_program() -> int:
-    """Runs the command of the command line; returns the exit status."""
+    """Runs the command that the command line names; returns the exit status."""
     try:
         status = main()
         sys.stdout.flush()
-    except BrokenPipeError:  # who reads the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+    except BrokenPipeError:  # the reader of the output has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         status = 0
     return status
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions with more information than those of Python, from which they are derived."""
+"""Exceptions of the package. Each derives from an exception of Python and adds information."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LogFileError", "ReportedMemoryError"]
 
 
 class ReportedMemoryError(MemoryError):
-    """A MemoryError of a pool, with a report of the reasons.
+    """A MemoryError of a pool that is out of memory, with a report.
 
     If memory is missing and no pool is involved, for example because `cudaMalloc` fails, a plain MemoryError is raised. Catch
     MemoryError for both, and this class to read the report.
@@ -35,7 +35,7 @@ class ReportedMemoryError(MemoryError):
     2097152 1048576
     """
 
-    __module__ = "rmm"  # as tracebacks name it
+    __module__ = "rmm"  # the name that tracebacks show
 
     def __init__(self, text: str, report: MemoryReport) -> None:
         super().__init__(text)

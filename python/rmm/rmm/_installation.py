@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds distributions that put files into the folders of this one: pip installs them on top of each other without a word.
+"""Detects other distributions with files in the folders of this one. pip installs such distributions over each other silently.
 
-It needs no other module of the package, any of which may be theirs, and is cheap: one list of the names in a folder.
+This module imports no other module of the package, because those may be another distribution's. It only lists one folder.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ _folder = os.path.dirname(os.path.abspath(__file__))
 
 
 def other_distributions(folder: str) -> list[tuple[str, str]]:
-    """Names and versions of the distributions in a folder that own `rmm/` or `librmm/` as this one does."""
+    """Returns the names and versions of the distributions in a folder that also own `rmm/` or `librmm/`."""
     try:
         entries = os.listdir(folder)
-    except OSError:  # not imported from a folder
+    except OSError:  # Python did not import the package from a folder
         return []
     found = []
     for entry in entries:
         name, _, rest = entry.partition("-")
         if not rest.endswith((".dist-info", ".egg-info")):
             continue
-        # As pip and conda install them: rmm, librmm, rmm_cu13, librmm_cu13, ...
+        # Names that pip and conda install: rmm, librmm, rmm_cu13, librmm_cu13, ...
         base, _, suffix = name.lower().removeprefix("lib").partition("_")
         if base == "rmm" and (not suffix or (suffix.startswith("cu") and suffix[2:].isdecimal())):
             found.append((name.lower().replace("_", "-"), rest.rpartition(".")[0].partition("-")[0]))
@@ -33,7 +33,7 @@ def other_distributions(folder: str) -> list[tuple[str, str]]:
 
 
 def hidden_modules(package: str) -> list[str]:
-    """Modules of the package that cannot be imported because Python takes a compiled module of the same name for them."""
+    """Returns the modules of the package that a compiled module of the same name hides."""
     found = []
     for folder, _, files in os.walk(package):
         stems = [name.partition(".")[0] for name in files if name.endswith((".so", ".py"))]
@@ -45,7 +45,7 @@ def hidden_modules(package: str) -> list[str]:
 
 
 def advice() -> str:
-    """What to do about distributions that share the folders of this one, in a sentence; empty if there are none."""
+    """Returns a sentence that says what to do about distributions in the same folders; empty if there are none."""
     others = other_distributions(os.path.dirname(_folder))
     if not others:
         return ""
@@ -58,11 +58,11 @@ def advice() -> str:
 
 
 def _check() -> None:
-    """Warns of a mixed installation; raises ImportError if it cannot work."""
+    """Warns of a mixed installation. Raises ImportError if it cannot work."""
     sentence = advice()
     if not sentence:
         return
-    # Where the others replaced rmm/__init__.py, all their modules are there, and may work.
+    # If another distribution replaced rmm/__init__.py, its modules may be complete and work.
     is_ours = hasattr(sys.modules.get("rmm"), "__distribution__")
     hidden = hidden_modules(_folder) if is_ours else []
     if hidden:

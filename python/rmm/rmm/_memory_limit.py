@@ -20,7 +20,7 @@ __all__ = ["memory_limit", "using"]
 
 @contextmanager
 def using(resource: DeviceMemoryResource) -> Iterator[DeviceMemoryResource]:
-    """Make a resource that of the current device in a `with` statement. It applies to all threads that use the device.
+    """Set the current device's resource for the duration of a `with` statement. All threads that use the device get it.
 
     The previous resource is set again at the end. Memory that was allocated inside may live longer, and keeps `resource` alive.
 
@@ -28,6 +28,11 @@ def using(resource: DeviceMemoryResource) -> Iterator[DeviceMemoryResource]:
     ----------
     resource : rmm.mr.DeviceMemoryResource
         The resource.
+
+    Raises
+    ------
+    TypeError
+        If `resource` is not a resource.
 
     Examples
     --------
@@ -71,6 +76,11 @@ def memory_limit(limit: int | str) -> Iterator[LimitingResourceAdaptor]:
     ----------
     limit : int or str
         The most bytes, as an int or a str such as "4GiB", or a share of the device's memory such as "80%".
+
+    Raises
+    ------
+    ValueError
+        If the text is not a size or a share, or the limit is below 0.
 
     Examples
     --------

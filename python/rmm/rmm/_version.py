@@ -10,7 +10,7 @@ __version__ = version if cuda_backend == "cuda" else f"{version}+{cuda_backend}"
 
 
 def _warn_of_simulator() -> None:
-    """Says that this build uses no GPU, where there is one."""
+    """Warns that this build does not use the GPU of this machine."""
     import os
 
     if os.path.exists("/dev/nvidiactl"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dask's workers on RMM's memory: a plug-in that sets the resource of each worker, and shows it in the dashboard.
+"""A plug-in for Dask's workers: it sets the resource of each worker, and shows its memory in the dashboard.
 
 >>> from distributed import Client  # doctest: +SKIP
 >>> from rmm.dask import RMMPlugin
@@ -35,14 +35,14 @@ __all__ = ["RMMPlugin"]
 
 
 class _WorkerResource(ConfiguredMemoryResource):
-    """The resource that plug-ins have set for a device of this process."""
+    """A resource that plug-ins of this process have set for a device."""
 
-    before: DeviceMemoryResource  # the resource that the device had
-    workers: int  # in this process, whose plug-ins have set this one
+    before: DeviceMemoryResource  # the device's resource before the plug-ins set this one
+    workers: int  # the number of this process's workers that use this resource
 
 
 def _resource_of_plugin(device: int, configuration: str | None) -> _WorkerResource | None:
-    """The resource of the device if plug-ins have set it, with this configuration unless that is None."""
+    """Returns the device's resource if plug-ins have set it, with this configuration unless that is None; else None."""
     resource = without_trace(get_per_device_resource(device))
     if not isinstance(resource, _WorkerResource):
         return None
@@ -80,7 +80,7 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
     """
 
     name = "rmm"
-    idempotent = False  # Dask ends the registered plug-in of the same name first
+    idempotent = False  # Dask removes a registered plug-in of this name first
 
     def __init__(self, configuration: str | None = None) -> None:
         if configuration is None:
@@ -88,14 +88,14 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
         if configuration is not None:
             check_configuration(configuration)
         self.configuration = configuration
-        self._device: int | None = None  # whose resource it has set
+        self._device: int | None = None  # the device whose resource this plug-in has set
         self._metric_before: Any = None
 
     def __repr__(self) -> str:
         return f"RMMPlugin({self.configuration!r})"
 
     def setup(self, worker: Any) -> None:
-        """Set the resource in a worker. Dask calls it in each worker.
+        """Set the resource in a worker. Dask calls this method.
 
         Parameters
         ----------
@@ -110,10 +110,10 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
         if self.configuration is not None:
             self._set_resource(self.configuration)
         self._metric_before = worker.metrics.get("rmm")
-        worker.metrics = {**worker.metrics, "rmm": _metric}  # a new one: a heartbeat may be reading the old one
+        worker.metrics = {**worker.metrics, "rmm": _metric}  # a new dict: a heartbeat may be reading the old one
 
     def teardown(self, worker: Any) -> None:
-        """Set the resource again that the worker had before. Dask calls it when the plug-in or the worker ends.
+        """Restore the worker's earlier resource. Dask calls this method when the plug-in or the worker ends.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
 
 
 def _first_answer(resource: Any, question: str) -> int:
-    """What the first of a resource and its upstreams that has a method answers; 0 if none has it."""
+    """Calls a method of the first resource that has it, from `resource` down its upstreams. Returns 0 if none has it."""
     while resource is not None:
         method = getattr(resource, question, None)
         if method is not None:
@@ -155,14 +155,14 @@ def _first_answer(resource: Any, question: str) -> int:
 
 
 def _memory() -> dict[str, int]:
-    """The memory of the current device's resource, with the names that Dask's dashboard asks for."""
+    """Returns the memory of the current device's resource, with the names that Dask's dashboard uses."""
     resource = get_current_device_resource()
     used = _first_answer(resource, "get_allocated_bytes")
     return {"rmm-used": used, "rmm-total": max(used, _first_answer(resource, "pool_size"))}
 
 
 async def _metric(worker: Any) -> dict[str, int]:
-    """Dask's metric of the same name knows the size of no pool but `PoolMemoryResource`."""
+    """Replaces Dask's metric "rmm", which knows the size of no pool but `PoolMemoryResource`."""
     memory: dict[str, int] = await offload(_memory)
     return memory
 
@@ -194,7 +194,7 @@ _serializers = (
 
 
 def _register_serializers() -> None:
-    """Makes Dask send buffers without its own functions, which import Numba. What is sent is the same."""
+    """Registers serializers for buffers that need no Numba. Their format is that of Dask's own serializers."""
     for registry, function in _serializers:
         registry.register(DeviceBuffer)(function)
 

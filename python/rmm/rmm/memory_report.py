@@ -54,7 +54,7 @@ class RungFigures(NamedTuple):
     served: int
 
 
-# mypy takes these for the values, whose docstrings could not be set
+# assigned in a loop, because mypy takes docstrings in a NamedTuple for values
 for _field, _text in (
     (Holder.tag, "Name of the tag; empty for allocations without a tag."),
     (Holder.bytes, "Bytes of the live allocations."),

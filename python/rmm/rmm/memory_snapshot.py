@@ -51,7 +51,7 @@ class MemorySnapshot(dict[str, Any]):
     """
 
     def __init__(self, contents: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any) -> None:
-        """Make a snapshot as a dictionary is made."""
+        """Make a snapshot from entries, as `dict` does."""
         super().__init__(contents, **more)
 
     @classmethod
@@ -67,6 +67,15 @@ class MemorySnapshot(dict[str, Any]):
         -------
         MemorySnapshot
             The snapshot.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> from rmm.memory_snapshot import MemorySnapshot
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> now = pool.snapshot()
+        >>> MemorySnapshot.from_json(now.to_json()) == now
+        True
         """
         made = cls(json.loads(text))
         for block in made["blocks"]:
@@ -74,12 +83,20 @@ class MemorySnapshot(dict[str, Any]):
         return made
 
     def to_json(self) -> str:
-        """Return the snapshot as JSON, as C++ writes it. Addresses are hexadecimal texts.
+        """Return the snapshot as JSON, in the format of C++. Addresses are hexadecimal strings.
 
         Returns
         -------
         str
             The JSON.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> text = pool.snapshot().to_json()
+        >>> text.startswith("{")
+        True
         """
         blocks = [{**block, "address": hex(block["address"])} for block in self["blocks"]]
         return json.dumps({**self, "blocks": blocks})
@@ -91,6 +108,16 @@ class MemorySnapshot(dict[str, Any]):
         -------
         dict of str to int
             Empty unless the pool tracks tags.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> pool.track_tags()
+        >>> with rmm.tag("loader"):
+        ...     buffer = rmm.DeviceBuffer(size=1024, mr=pool)
+        >>> pool.snapshot().bytes_by_tag()
+        {'loader': 1024}
         """
         sums: Counter[str] = Counter()
         for block in self["blocks"]:
@@ -126,10 +153,10 @@ class MemorySnapshot(dict[str, Any]):
 
 _most_tags = 6
 _most_blocks = 12
-_width = 640  # of the largest block, in pixels; a cell is one
+_width = 640  # pixels of the largest block; a cell is one pixel wide
 _height = 18
 _gap = 4
-_colours = {  # distinct in the dark, in print, and for eyes that see no red or no green
+_colours = {  # distinct on dark and light pages, in print, and with red-green colour blindness
     "live": "#0072b2",
     "cached": "#e69f00",
     "free": "#56b4e9",
@@ -155,7 +182,7 @@ def _sized(nbytes: int) -> str:
 
 
 def _picture(blocks: list[dict[str, Any]]) -> str:
-    """A bar for each of the largest blocks, in the order of their addresses."""
+    """Returns SVG with a bar for each of the largest blocks, by address."""
     shown = sorted(sorted(blocks, key=lambda block: -block["bytes"])[:_most_blocks], key=lambda block: block["address"])
     longest = max((block["bytes"] for block in shown), default=1)
     parts = []
@@ -201,7 +228,7 @@ def _bar(x: int, y: int, width: int, height: int, state: str) -> str:
 
 
 def _cells(block: dict[str, Any], count: int) -> list[str]:
-    """The state that has most of each of `count` equal parts of a block; what is in no range counts as allocated."""
+    """Divides a block into `count` equal parts. Returns the most frequent state of each. Gaps between ranges count as live."""
     bytes_of: list[Counter[str]] = [Counter() for _ in range(count)]
     for part in block["ranges"]:
         at, end = part["offset"], part["offset"] + part["bytes"]

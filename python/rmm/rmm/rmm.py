@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that replace the resources of all devices, and hooks that are called before."""
+"""Functions that replace the resources of all devices, and hooks that run before that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _R = TypeVar("_R")
 
 
 class RMMError(Exception):
-    """An exception with a number.
+    """An exception with an error number.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def reinitialize(
         text = "initial_pool_size and maximum_pool_size are ignored without a pool: pass pool_allocator=True, too"
         warnings.warn(text, stacklevel=2)
     for hook in reversed(_hooks.copy()):
-        if any(hook is registered for registered in _hooks):  # no earlier hook has unregistered it
+        if any(hook is registered for registered in _hooks):  # an earlier hook may have unregistered it
             function, args, kwargs = hook
             function(*args, **kwargs)
     mr._initialize(

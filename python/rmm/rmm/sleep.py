@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that sleeps: parts of the device's memory go back to the device, and come back to the same addresses.
+"""Memory that can sleep: it goes back to the device for a while, and then returns to the same addresses.
 
 >>> import rmm
 >>> import rmm.sleep
@@ -51,30 +51,30 @@ def _contents_of(keep: Keep) -> _Contents:
 
 
 def _torch() -> Any:
-    """PyTorch, if the program has imported it and it can use a device; else None."""
+    """Returns the module torch if the program has imported it and it can use a device; else None."""
     torch = sys.modules.get("torch")
     if torch is None or (cuda_backend == "sim" and not is_simulated()):
         return None
-    # A module that another thread is importing may lack anything yet.
+    # while another thread imports the module, attributes may be missing
     built_for_cuda = hasattr(getattr(torch, "_C", None), "_cuda_customAllocator") and hasattr(torch, "cuda")
     return torch if built_for_cuda and torch.cuda.is_available() else None
 
 
-# Of all Sleepers. PyTorch ends the process if a pool of its ends while a thread is in a region, whosever the region is.
+# One lock for all Sleepers: PyTorch ends the process if one of its pools ends while any thread is in any region.
 _lock = threading.RLock()
 _sleepers: weakref.WeakSet[Sleeper] = weakref.WeakSet()
-_unused: list[Any] = []  # pools of PyTorch that end as soon as no region is open
+_unused: list[Any] = []  # PyTorch's pools that are destroyed when no region is open
 
 
 def _park(parts: dict[tuple[str, _Contents, int], _Part]) -> None:
-    """Keeps PyTorch's pools of a Sleeper that is gone."""
+    """Keeps PyTorch's pools of a destroyed Sleeper until no region is open."""
     _unused.extend(pool for part in parts.values() for pool in (part.mem_pool, part.graphs) if pool is not None)
     for part in parts.values():
         part.mem_pool = part.graphs = None
 
 
 def _empty_cache() -> None:
-    """Makes PyTorch give back what its own cache holds."""
+    """Empties PyTorch's own cache."""
     torch = _torch()
     if torch is not None:
         torch.cuda.empty_cache()
@@ -82,7 +82,7 @@ def _empty_cache() -> None:
 
 @dataclass(eq=False)
 class _Part:
-    """What sleeps together: the memory of one tag on one device whose contents are treated alike."""
+    """The unit of memory that sleeps: one tag on one device, with one way to treat contents."""
 
     tag: str
     contents: _Contents
@@ -91,11 +91,11 @@ class _Part:
     label: _tag
     asleep: bool = False
     open_scopes: int = 0
-    # Of PyTorch:
-    source: Any = None  # where its segments come from
-    allocator: Any = None  # which asks `source`
-    mem_pool: Any = None  # of regions; keeps what their tensors have freed
-    graphs: Any = None  # of graph_pool()
+    # PyTorch's objects:
+    source: Any = None  # the SegmentSource of the allocator
+    allocator: Any = None  # calls `source`
+    mem_pool: Any = None  # serves regions, and caches what their tensors have freed
+    graphs: Any = None  # serves graph_pool()
 
     def make_mem_pool(self, torch: Any) -> Any:
         for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
@@ -108,13 +108,13 @@ class _Part:
             self.allocator = torch._C._cuda_customAllocator(
                 self.source.allocate_address, self.source.deallocate_address
             )
-            # PyTorch calls it until the process ends, and does not own it.
+            # PyTorch uses it until the process ends, but does not own it.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.allocator))
         return torch.cuda.MemPool(self.allocator)
 
 
 class _Threads(threading.local):
-    """The parts whose regions a thread is in, innermost last, with PyTorch's scope of the innermost. None: outside of all."""
+    """The regions that a thread is in, innermost last, and PyTorch's scope for the innermost. None stands for outside()."""
 
     def __init__(self) -> None:
         self.parts: list[_Part | None] = []
@@ -126,12 +126,12 @@ class _Threads(threading.local):
             scope.__exit__(None, None, None)
 
     def enter(self) -> None:
-        """Routes PyTorch's allocations to the innermost part. PyTorch does not say which of several pools counts."""
+        """Makes PyTorch allocate from the innermost part. Its scopes are not nested: PyTorch does not define which counts."""
         part = self.parts[-1] if self.parts else None
         torch = None if part is None else _torch()
         if part is None or torch is None:
             return
-        with _lock:  # threads that enter a new region together have one pool
+        with _lock:  # so that threads that enter a new region together share one pool
             if part.mem_pool is None:
                 part.mem_pool = part.make_mem_pool(torch)
         scope = torch.cuda.use_mem_pool(part.mem_pool, part.device)
@@ -140,7 +140,8 @@ class _Threads(threading.local):
 
 
 class Sleeper:
-    """Memory in regions with tags, which can sleep: `pause` gives it back to the device, `resume` maps it to its addresses.
+    """Memory in regions with tags. `pause` gives the memory of a tag back to the device, `resume` maps it to its addresses
+    again.
 
     Each device has one elastic pool. The functions of the module are those of one object; most programs need no other.
 
@@ -184,6 +185,12 @@ class Sleeper:
         -------
         ElasticPoolMemoryResource
             The pool. What is allocated from it outside of regions does not sleep.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> rmm.sleep.Sleeper().pool().chunk_bytes == 32 << 20
+        True
         """
         current = gpu.getDevice()
         device = current if device is None else device
@@ -201,7 +208,7 @@ class Sleeper:
 
     @contextmanager
     def region(self, tag: str = "default", *, keep: Keep = False) -> Iterator[ElasticPoolMemoryResource]:
-        """Let the allocations of a block of code sleep with a tag.
+        """Let the memory that a block of code allocates sleep with a tag.
 
         These are the tensors that PyTorch allocates on the thread and the current device, and what the thread allocates
         from the pool that the block gets. Regions nest, and the innermost counts.
@@ -235,7 +242,15 @@ class Sleeper:
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """End the regions of the thread for a block of code in them, whose memory does not sleep."""
+        """Suspend the thread's regions for a block of code, so that its memory does not sleep.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> sleeper = rmm.sleep.Sleeper()
+        >>> with sleeper.region("cache") as pool, sleeper.outside():
+        ...     stays = rmm.DeviceBuffer(size=1000, mr=pool)
+        """
         with _tag(""), self._inside(None):
             yield
 
@@ -267,6 +282,11 @@ class Sleeper:
         keep : bool or {"pageable", "pinned"}, optional
             As of `region`.
 
+        Raises
+        ------
+        RuntimeError
+            If PyTorch has no CUDA or finds no device, or the tag is asleep.
+
         Examples
         --------
         >>> import rmm.sleep
@@ -279,14 +299,14 @@ class Sleeper:
             raise RuntimeError(_no_torch)
         with self._open(tag, keep) as part, self._inside(None):
             mem_pool = self._graph_pool(torch, part, pool)
-            # Kept until the call after the graph's end, because the graph refers to it until it is gone.
+            # the pool must outlive the graph, which refers to it until it is destroyed
             weakref.finalize(cuda_graph, _unused.append, mem_pool).atexit = False
             with torch.cuda.graph(cuda_graph, pool=mem_pool.id, stream=stream, capture_error_mode=capture_error_mode):
                 yield
 
     @contextmanager
     def graph_pool(self, tag: str, *, keep: Keep = False) -> Iterator[tuple[int, int]]:
-        """Make a pool for graphs that a block of code captures by itself, whose memory sleeps with a tag.
+        """Provide a pool for graphs that the block of code captures itself. Their memory sleeps with a tag.
 
         Parameters
         ----------
@@ -299,6 +319,18 @@ class Sleeper:
         ------
         tuple of int
             The pool, for `torch.cuda.graph(..., pool=...)`. All blocks with the tag get the same one.
+
+        Raises
+        ------
+        RuntimeError
+            If PyTorch has no CUDA or finds no device, or the tag is asleep.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> sleeper, graph = rmm.sleep.Sleeper(), torch.cuda.CUDAGraph()  # doctest: +SKIP
+        >>> with sleeper.graph_pool("graphs") as pool, torch.cuda.graph(graph, pool=pool):  # doctest: +SKIP
+        ...     y = model(x)
         """
         torch = _torch()
         if torch is None:
@@ -310,7 +342,7 @@ class Sleeper:
             yield part.graphs.id
 
     def pause(self, tag: str | None = None, *, keep: Keep | None = None) -> int:
-        """Give memory back to the device, and keep its addresses. It must not be used until `resume`.
+        """Give memory back to the device. Its addresses stay reserved, and must not be used until `resume`.
 
         Waits for the device, and empties PyTorch's cache. Memory that is asleep stays so.
 
@@ -352,14 +384,14 @@ class Sleeper:
                     raise RuntimeError(f"a region with the tag {part.tag!r} has not ended: end it before you pause it")
             pools = {part.device: part.pool for part in parts}
             before = sum(pool.mapped_bytes for pool in pools.values())
-            self._drop_pools(parts)  # PyTorch gives back what no tensor uses
+            self._drop_pools(parts)  # PyTorch frees the memory that no tensor uses
             _empty_cache()
             for pool in pools.values():
-                pool.release_unused()  # else resume() would map that again
+                pool.release_unused()  # otherwise resume() would map unused memory again
             for part in parts:
                 part.pool.pause(contents or part.contents, tag=part.label)
                 part.asleep = True
-            # Other threads may have made the pools grow meanwhile.
+            # Not below 0: pools can grow meanwhile, in other threads.
             return max(0, before - sum(pool.mapped_bytes for pool in pools.values()))
 
     def resume(self, tag: str | None = None) -> None:
@@ -420,37 +452,65 @@ class Sleeper:
         -------
         list of str
             The tags, in the order of their first regions.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> sleeper = rmm.sleep.Sleeper()
+        >>> with sleeper.region("cache"):
+        ...     pass
+        >>> sleeper.tags()
+        ['cache']
         """
         with self._lock:
             return list(dict.fromkeys(part.tag for part in self._parts.values()))
 
     def used_bytes(self) -> int:
-        """Return the bytes that are allocated in all regions and pools, asleep or awake.
+        """Return the allocated bytes of all pools, asleep or awake.
 
         Returns
         -------
         int
             The bytes. PyTorch's segments count as a whole.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> sleeper = rmm.sleep.Sleeper()
+        >>> with sleeper.region("cache") as pool:
+        ...     cache = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> sleeper.used_bytes()
+        1024
         """
         with self._lock:
             return sum(pool.figures()["live_bytes"] for pool in self._pools.values())
 
     def release_unused(self) -> int:
-        """Give the devices what is awake and in no use, also by PyTorch's pools of regions.
+        """Give awake, unused memory back to the devices. Includes memory that PyTorch's pools of regions cache.
 
         Returns
         -------
         int
             The bytes given back.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> sleeper = rmm.sleep.Sleeper()
+        >>> with sleeper.region("cache") as pool:
+        ...     cache = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> del cache
+        >>> sleeper.release_unused() == pool.chunk_bytes
+        True
         """
         with self._lock:
             self._drop_pools(self._parts.values())
-            _empty_cache()  # also of pools that have ended
+            _empty_cache()  # also frees pools that were dropped
             return sum(pool.release_unused() for pool in self._pools.values())
 
     @property
     def retain_host_memory(self) -> bool:
-        """Whether `resume` keeps the host's memory for the next `pause`, which is faster then. Setting it to False frees it."""
+        """Whether `resume` keeps the host's memory, which makes the next `pause` faster. Setting it to False frees it."""
         return self._retains
 
     @retain_host_memory.setter
@@ -461,7 +521,7 @@ class Sleeper:
                 pool.retain_host_memory(on)
 
     def kept_contents(self, ptr: int, nbytes: int) -> memoryview | None:
-        """Return the host's copy of memory that sleeps with its contents.
+        """Return the host's copy of memory that is asleep with its contents.
 
         Parameters
         ----------
@@ -474,6 +534,19 @@ class Sleeper:
         -------
         memoryview or None
             The copy, which must not be used after `resume`. None if the memory is awake, or if its contents were dropped.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> import rmm.sleep
+        >>> sleeper = rmm.sleep.Sleeper()
+        >>> with sleeper.region("weights", keep=True) as pool:
+        ...     model = rmm.DeviceBuffer(size=5, mr=pool)
+        >>> model.copy_from_host(b"model")
+        >>> freed = sleeper.pause()
+        >>> bytes(sleeper.kept_contents(model.ptr, model.size))
+        b'model'
+        >>> sleeper.resume()
         """
         with self._lock:
             for pool in self._pools.values():
@@ -507,9 +580,9 @@ class Sleeper:
         return found
 
     def _drop_pools(self, parts: Iterable[_Part]) -> None:
-        """Drops PyTorch's pools of parts, whose next regions make other ones, and those of graphs that are gone.
+        """Drops PyTorch's pools of parts, and those of destroyed graphs. Later regions make new pools.
 
-        None while a region or a capture is open: PyTorch ends the process if a pool ends while another thread uses one.
+        Does nothing while a region or a capture is open: PyTorch ends the process if a pool ends while another thread uses one.
         """
         if any(part.open_scopes for sleeper in list(_sleepers) for part in sleeper._parts.values()):
             return
@@ -519,7 +592,7 @@ class Sleeper:
 
     @contextmanager
     def _open(self, tag: str, keep: Keep) -> Iterator[_Part]:
-        """Keeps a part awake: PyTorch would give a new tensor the memory of one that it freed before the part fell asleep."""
+        """Keeps a part awake. It has to be awake before, or PyTorch could give a new tensor freed memory that is asleep."""
         with self._lock:
             self._drop_pools([])
             part = self._part(tag, keep)
@@ -534,7 +607,7 @@ class Sleeper:
 
     @contextmanager
     def _inside(self, part: _Part | None) -> Iterator[None]:
-        """Makes a part, or none, the one that the thread's allocations of PyTorch go to."""
+        """Makes a part, or none, the target of this thread's allocations through PyTorch."""
         threads = self._threads
         with ExitStack() as undo:
             threads.leave()
@@ -546,7 +619,7 @@ class Sleeper:
             yield
 
     def _graph_pool(self, torch: Any, part: _Part, pool: Any) -> Any:
-        """A pool that lives as long as the graphs that use it. It stands for one of PyTorch's, which cannot sleep."""
+        """Returns a pool that lives as long as its graphs. It replaces `pool` of PyTorch, whose memory cannot sleep."""
         with self._lock:
             found = None if pool is None else self._graph_pools.get((pool, part))
             if found is None:
@@ -561,7 +634,7 @@ class Sleeper:
         try:
             part.pool.resume(tag=part.label)
         except MemoryError:
-            _empty_cache()  # which may be enough
+            _empty_cache()  # can free enough memory
             part.pool.resume(tag=part.label)
 
 

@@ -95,7 +95,7 @@ def _as_adaptor(resource: DeviceMemoryResource) -> StatisticsResourceAdaptor | N
 
 def _adaptor() -> StatisticsResourceAdaptor | None:
     if not any(_as_adaptor(resource) for resource in registered_resources().values()):
-        return None  # without asking for the current device: there may be none
+        return None  # without asking for the current device, because there may be none
     return _as_adaptor(get_current_device_resource())
 
 
@@ -133,7 +133,7 @@ def get_statistics() -> Statistics | None:
 
 
 def push_statistics() -> Statistics | None:
-    """Start to count from zero, until `pop_statistics` is called.
+    """Save the counters, and count from zero until `pop_statistics` is called.
 
     Returns
     -------
@@ -154,7 +154,7 @@ def push_statistics() -> Statistics | None:
 
 
 def pop_statistics() -> Statistics | None:
-    """End the last push, and add its counts to those before it.
+    """Restore the counters of the last push, and add the counts since then to them.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def pop_statistics() -> Statistics | None:
 
 @contextmanager
 def statistics() -> Iterator[None]:
-    """Count from zero in a `with` statement, with statistics of the current device's resource enabled in it.
+    """Enable statistics of the current device's resource in a `with` statement, and count from zero.
 
     The block may make another device current: this one's resource is still the one that is counted.
 
@@ -272,6 +272,14 @@ class ProfilerRecords:
             The name of the function or block.
         data : Statistics
             The statistics of the call.
+
+        Examples
+        --------
+        >>> from rmm.statistics import ProfilerRecords, Statistics
+        >>> records = ProfilerRecords()
+        >>> records.add("load", Statistics(0, 0, 1024, 1, 1024, 1))
+        >>> records.records["load"].num_calls
+        1
         """
         with self._lock:
             self._records[name].add(memory_total=data.total_bytes, memory_peak=data.peak_bytes)
@@ -283,7 +291,7 @@ class ProfilerRecords:
             return {name: replace(record) for name, record in self._records.items()}
 
     def report(self, ordered_by: str = "memory_peak") -> str:
-        """Return a table of the records, in descending order.
+        """Return a table of the records, largest first.
 
         Parameters
         ----------
@@ -294,6 +302,12 @@ class ProfilerRecords:
         -------
         str
             The table.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> records = rmm.statistics.ProfilerRecords()
+        >>> report = records.report()
         """
         heading = "Memory Profiling\n" + "=" * 16 + "\n\n"
         records = self.records
@@ -324,10 +338,10 @@ default_profiler_records = ProfilerRecords()
 
 
 def _get_descriptive_name_of_object(obj: object) -> str:
-    """`<file>:<first line>(<qualified name>)` of a function, without its decorators."""
+    """Returns `<file>:<first line>(<qualified name>)` of a function below its decorators."""
     function: Any = inspect.unwrap(obj)  # type: ignore[arg-type]
     code = getattr(function, "__code__", None)
-    if code is not None:  # which is there where no source is: in an interactive interpreter
+    if code is not None:  # works in an interactive interpreter, where there is no source
         return f"{code.co_filename}:{code.co_firstlineno}({function.__qualname__})"
     _, line = inspect.getsourcelines(function)
     return f"{inspect.getfile(function)}:{line}({function.__qualname__})"
@@ -353,10 +367,10 @@ class ProfilerContext(ContextDecorator):
     def __init__(self, records: ProfilerRecords, name: str) -> None:
         self._records = records
         self._name = name
-        self._entered: list[StatisticsResourceAdaptor | None] = []  # what was pushed on by each entry
+        self._entered: list[StatisticsResourceAdaptor | None] = []  # the adaptor of each entry
 
     def _recreate_cm(self) -> ProfilerContext:
-        return ProfilerContext(self._records, self._name)  # for each call of a function, which threads may call
+        return ProfilerContext(self._records, self._name)  # for each call, as threads may call the function
 
     def __call__(self, func: _F) -> _F:
         expect_whole_calls(func, "the profiler")
@@ -374,7 +388,7 @@ class ProfilerContext(ContextDecorator):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        adaptor = self._entered.pop()  # the current resource may be another one by now
+        adaptor = self._entered.pop()  # not the current resource, which may have changed
         if adaptor is not None:
             self._records.add(self._name, adaptor.pop_counters())
 
@@ -382,7 +396,7 @@ class ProfilerContext(ContextDecorator):
 def profiler(*, records: ProfilerRecords = default_profiler_records, name: str = "") -> ProfilerContext:
     """Record what a function or a block allocates. Does nothing if statistics are not enabled.
 
-    Coroutines and generators raise TypeError: others of the thread run between their pieces, and would be counted too.
+    Raises TypeError for coroutines and generators: other code runs between their pieces, and would be counted.
 
     Parameters
     ----------
@@ -395,6 +409,11 @@ def profiler(*, records: ProfilerRecords = default_profiler_records, name: str =
     -------
     ProfilerContext
         A context manager, which is also a decorator.
+
+    Raises
+    ------
+    ValueError
+        When it is entered as a context manager without a name.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of all tests: each begins and ends with the initial resources, and gives back what it allocated."""
+"""Fixtures of all tests. Each test begins and ends with the initial resources, and must free what it allocates."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def nothing_left_behind(
     monkeypatch.delenv("RMM_LOG_FILE", raising=False)
     free_before = rmm.mr.available_device_memory()[0]
     yield
-    (request.node.funcargs or {}).clear()  # what other fixtures returned; None after an interrupt
+    (request.node.funcargs or {}).clear()  # other fixtures' results; None after an interrupt
     gpu.setDevice(0)
     rmm.reinitialize()
     gc.collect()
     if "rmm.sleep" in sys.modules:
         sys.modules["rmm.sleep"]._sleeper.release_unused()
-    gc.freeze()  # what is left are modules mostly, which need not be looked at after each test
+    gc.freeze()  # the remaining objects are mostly modules, which later collections can skip
     if is_simulated:
         assert rmm.mr.available_device_memory()[0] == free_before
 
 
 longest_program = 300  # seconds
 
-Result = subprocess.CompletedProcess[str] | str  # of a program, or the reason to skip its test
+Result = subprocess.CompletedProcess[str] | str  # the result of a program, or the reason to skip its test
 
 
 class Programs:
-    """Runs interpreters of their own, several at a time, with the environment that the tests began with."""
+    """Runs programs in interpreters of their own, several at a time, with the environment from before the tests."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
@@ -62,11 +62,11 @@ class Programs:
         self._is_over = False
 
     def ask(self, question: Callable[[], str]) -> Future[str]:
-        """Calls a function beside the tests. Programs that wait for its answer have to be submitted later."""
+        """Runs a function beside the tests. Submit programs that wait for its answer later."""
         return self._threads.submit(question)
 
     def submit(self, arguments: Sequence[str], folder: Path, reason_to_skip: Future[str]) -> Future[Result]:
-        """Runs a program. If there is a reason to skip it, that is the result."""
+        """Runs a program. The result is the reason to skip it, if there is one."""
         return self._threads.submit(lambda: reason_to_skip.result() or self._run([sys.executable, *arguments], folder))
 
     def stop(self) -> None:
@@ -100,7 +100,7 @@ class Programs:
 
     @staticmethod
     def _kill(process: subprocess.Popen[str]) -> None:
-        """Also kills what the program has started."""
+        """Kills the program and all processes that it started."""
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -115,7 +115,7 @@ def arguments_of(test: pytest.Function) -> Sequence[str]:
 
 
 def is_skipped(test: pytest.Function) -> bool:
-    """Whether a mark says so."""
+    """Returns whether a mark skips the test."""
     return any(mark.name == "skip" or (mark.name == "skipif" and mark.args[0] is True) for mark in test.iter_markers())
 
 
@@ -130,7 +130,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def started_programs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Result]]]:
-    """The programs of all tests that use `done`, by the tests' names. They run beside the other tests, one on each processor.
+    """Starts the programs of all tests that use `done`, one on each processor, beside the other tests.
 
     A test with the marker `program` runs that text after what its module has as `begin`; for the others the module's function
     `program_of` returns the arguments of the interpreter. A module with `reason_to_skip` skips them all if that returns one.
@@ -158,7 +158,7 @@ def started_programs(
 def done(
     request: pytest.FixtureRequest, started_programs: dict[str, Future[Result]]
 ) -> subprocess.CompletedProcess[str]:
-    """What the test's program ended with."""
+    """Returns the result of the test's program."""
     result = started_programs[request.node.nodeid].result()
     if isinstance(result, str):
         pytest.skip(result)
@@ -167,7 +167,7 @@ def done(
 
 @pytest.fixture
 def device_alone(started_programs: dict[str, Future[Result]]) -> None:
-    """Waits until no program uses the device, for tests that compare what it has free. Each process simulates its own."""
+    """Waits until no program uses the device, for tests that compare free memory. Simulated processes do not share one."""
     if not is_simulated:
         wait(started_programs.values())
 
@@ -179,7 +179,7 @@ def cuda() -> rmm.mr.CudaMemoryResource:
 
 @pytest.fixture
 def small_pool(cuda: rmm.mr.CudaMemoryResource) -> rmm.mr.PoolMemoryResource:
-    """A pool of at most 8 MiB, which is set for the current device."""
+    """Makes a pool of at most 8 MiB the current resource."""
     pool = rmm.mr.PoolMemoryResource(cuda, initial_pool_size=1 << 20, maximum_pool_size=1 << 23)
     rmm.mr.set_current_device_resource(pool)
     return pool
@@ -187,7 +187,7 @@ def small_pool(cuda: rmm.mr.CudaMemoryResource) -> rmm.mr.PoolMemoryResource:
 
 @pytest.fixture
 def second_device() -> Iterator[int]:
-    """Number of a second device; the current one is 0."""
+    """The number of a second device. Device 0 is the current one."""
     if gpu.getDeviceCount() < 2:
         pytest.skip("needs two devices")
     yield 1
@@ -196,9 +196,9 @@ def second_device() -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def kernels_of_numba() -> None:
-    """Skips what has a kernel that Numba compiles where it cannot import its compiler: a NumPy may be too new for it."""
+    """Skips tests with kernels if Numba cannot import its compiler, for example because NumPy is too new for it."""
     if is_simulated:
-        return  # nothing there compiles any
+        return  # no test on the simulator compiles a kernel
     program = 'from numba import cuda; cuda.jit("void()")(lambda: None)'
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=False, capture_output=True, text=True)
     reason = (done.stderr.strip().splitlines() or [""])[-1]

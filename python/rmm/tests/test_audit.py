@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`librmm_audit.so`, `python -m rmm audit-path`, which says where it is, and resources of Python that serve libraries"""
+"""`librmm_audit.so`, `python -m rmm audit-path`, and Python resources that serve other libraries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIBRARY = Path(librmm.__file__).parent / "lib" / "librmm_audit.so"
 DRIVER = LIBRARY.parent / "cudasim" / "libcuda.so.1"
 needs_library = pytest.mark.skipif(not LIBRARY.is_file(), reason="the package has no librmm_audit.so")
 
-# The library has to be loaded first, and so has the runtime of a sanitizer.
+# librmm_audit.so and a sanitizer's runtime would both have to be loaded first.
 is_sanitized = "libasan" in os.environ.get("LD_PRELOAD", "")
 needs_no_sanitizer = pytest.mark.skipif(is_sanitized, reason="a sanitizer has to be loaded before all else")
 needs_simulator = pytest.mark.skipif(
@@ -28,7 +28,7 @@ needs_simulator = pytest.mark.skipif(
     reason="needs the simulated driver, and no sanitizer",
 )
 
-# Calls through ctypes, as those of many Python packages. The library asks the process for a driver, and there may be none.
+# Calls the driver through ctypes, as many Python packages do. librmm_audit.so looks for a driver, which may be missing.
 PROGRAM = """
 import ctypes
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that compares allocators: it runs from any folder, and says what it could not measure."""
+"""Tests the program that compares allocators: it runs from any folder, and says which candidates it could not measure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_topics_are_measured_and_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--rounds", "0"]])
-def test_arguments_that_measure_nothing_are_refused(arguments: list[str]) -> None:
+def test_arguments_that_select_nothing_are_refused(arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.returncode == 2
     assert "frameworks.py: error: " in done.stderr

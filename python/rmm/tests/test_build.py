@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What builds the package: which CUDA it takes, and what wheels for other machines are linked against."""
+"""Tests the build of the package: which CUDA toolkit it uses, and the libraries that wheels are linked against."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def without_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unpack_packages(site: Path) -> Path:
-    """Files of NVIDIA's packages that a build looks for."""
+    """Makes the files of NVIDIA's packages that a build looks for."""
     packages = site / "nvidia" / "cu13"
     for name in (*cuda_packages._needed_files, "lib/libcudart.so.13"):
         (packages / name).parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def unpack_packages(site: Path) -> Path:
 
 
 @pytest.mark.usefixtures("without_toolkit")
-def test_packages_are_taken_where_there_is_no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_used_without_a_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda_packages.wants_packages()
     monkeypatch.setenv("CUDAToolkit_ROOT", "/opt/cuda")
     assert not cuda_packages.wants_packages()
@@ -52,7 +52,7 @@ def test_packages_can_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_packages_are_laid_out_as_a_toolkit_is(tmp_path: Path) -> None:
     packages = unpack_packages(tmp_path / "site")
-    for _ in range(2):  # a build folder is used again
+    for _ in range(2):  # the second time, the folder exists
         cuda_packages.make_toolkit(tmp_path / "toolkit", cuda_packages.folder_of_packages(tmp_path / "site"))
     toolkit = tmp_path / "toolkit"
     assert (toolkit / "include" / "cuda_runtime_api.h").samefile(packages / "include" / "cuda_runtime_api.h")
@@ -68,7 +68,7 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
         cuda_packages.folder_of_packages(tmp_path)
 
 
-# Each line says what a function of newer_functions.cpp did.
+# Each line says which function of newer_functions.cpp was called, and its effect.
 program = r"""
 #include <chrono>
 #include <condition_variable>
@@ -128,7 +128,7 @@ printed = "constructed\nthrown\nkept\ndestroyed\n12.5\nbad length\nwaited\nfile\
 
 
 @pytest.mark.parametrize("optimization", ["-O0", "-O2"])
-def test_what_is_linked_for_manylinux_needs_nothing_newer(tmp_path: Path, optimization: str) -> None:
+def test_binaries_for_manylinux_need_no_newer_symbols(tmp_path: Path, optimization: str) -> None:
     compiler, readelf = shutil.which("g++"), shutil.which("readelf")
     if compiler is None or readelf is None:
         pytest.skip("needs g++ and readelf")

@@ -54,7 +54,7 @@ def test_a_library_that_is_missing_is_an_error(
 
 
 @needs_library
-def test_it_has_a_version_without_a_device() -> None:
+def test_the_library_has_a_version_without_a_device() -> None:
     library = ctypes.CDLL(str(LIBRARY))
     library.rmm_c_engine_version.restype = ctypes.c_char_p
     assert library.rmm_c_version() >= 1001

@@ -32,14 +32,14 @@ def test_demo_shows_a_line_for_each_resource(capsys: pytest.CaptureFixture[str])
     rows = {line.split()[0]: line for line in lines[3:]}
     assert set(rows) >= {"cuda", "pool", "arena"}
     taken = {name: float(rows[name].split()[-2]) for name in ("cuda", "pool", "arena")}
-    if cuda_backend == "sim":  # on a device others may take and give back memory too
+    if cuda_backend == "sim":  # on a GPU, other processes allocate and free, too
         assert taken["arena"] == 256.0
         assert 0.0 < taken["cuda"] <= taken["pool"] < taken["arena"]
 
 
 @pytest.mark.parametrize("command", ["info", "demo"])
-def test_what_the_runtime_objects_to_is_said_in_a_line(command: str) -> None:
-    """With a device hidden by its variable, for instance."""
+def test_an_error_of_the_runtime_is_printed_in_one_line(command: str) -> None:
+    """For example, the variable CUDA_VISIBLE_DEVICES hides a device."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDASIM_DEVICES": "0"}
     done = subprocess.run(
         [sys.executable, "-m", "rmm", command], env=environment, check=False, capture_output=True, text=True, timeout=60
@@ -62,7 +62,7 @@ def test_other_commands_are_refused(arguments: list[str], capsys: pytest.Capture
 
 @pytest.fixture
 def script() -> str:
-    """The file of the script `rmm` that the installation of the package has made."""
+    """Returns the path of the script `rmm` that installing the package has made."""
     files = importlib.metadata.files("rmm-engine") or []
     (script,) = [file for file in files if file.name == "rmm" and file.parent.name == "bin"]
     return str(script.locate())
@@ -86,7 +86,7 @@ def test_the_script_names_itself_and_returns_the_status(script: str) -> None:
     assert execute(script, "report", "/no/such/trace").returncode != 0
 
 
-def test_who_stops_to_read_the_output_of_the_script_is_no_error(script: str) -> None:
+def test_a_closed_output_pipe_is_no_error(script: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as output:
@@ -121,7 +121,7 @@ def test_the_doctor_describes_measures_and_advises(
     assert 'export RMM_RESOURCE="recommended"' in advice
 
 
-def test_the_doctor_says_who_allocates_already(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_has_no_advice_where_a_pool_is_set(capsys: pytest.CaptureFixture[str]) -> None:
     rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
     assert main(["doctor", "--seconds", "0"]) == 0
     text = capsys.readouterr().out
@@ -147,7 +147,7 @@ def test_the_doctor_names_a_missing_device() -> None:
 
 
 @pytest.mark.parametrize("seconds", ["-1", "x", "inf", "nan"])
-def test_the_doctor_refuses_times_that_are_none(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_refuses_invalid_times(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["doctor", "--seconds", seconds])
     assert "seconds" in capsys.readouterr().err

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RMM below cuda.core and above it, on the simulated driver and on a GPU. Each test is a program of its own."""
+"""RMM below and above cuda.core, on the simulated driver and on a GPU. Each test is a program in an interpreter of its own."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_last_buffer_keeps_the_resource() -> None:
 def test_memory_is_freed_on_the_stream_that_cuda_core_names() -> None:
     run("""
         if not door._buffers_keep_streams:
-            sys.exit(78)  # the next test is about that
+            sys.exit(78)  # the next test covers older releases
         recorder, resource = recorded()
         one, two = device.create_stream(), device.create_stream()
         buffer = resource.allocate(1000, stream=one)
@@ -211,7 +211,7 @@ def test_wrong_arguments_are_refused_and_leave_nothing() -> None:
     """)
 
 
-def test_the_resource_says_what_it_is() -> None:
+def test_the_resource_reports_its_kind_of_memory() -> None:
     run("""
         kinds = {
             rmm.mr.CudaMemoryResource(): (False, False),
@@ -369,7 +369,7 @@ def test_captures_have_to_be_announced() -> None:
     """)
 
 
-def test_both_see_the_bytes_of_the_other() -> None:
+def test_cuda_core_and_rmm_read_each_others_buffers() -> None:
     run("""
         from cuda.core.utils import StridedMemoryView
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-in for CuPy: with a stand-in for CuPy that writes down what it is given, and with CuPy where there is a GPU."""
+"""The plug-in for CuPy: with a stand-in that records its arguments, and with CuPy itself on a GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OutOfMemoryError(MemoryError):
 
 
 class CupyStream:
-    """A stream as CuPy's classes have it; the null stream has the handle 0."""
+    """A stream like CuPy's. The null stream has the handle 0."""
 
     def __init__(self, owned: Stream | None = None) -> None:
         self.owned = owned
@@ -52,7 +52,7 @@ class CupyStream:
 
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """What looks like `cupy.cuda`; set `.stream` for the current stream."""
+    """A stand-in for `cupy.cuda`. Set `.stream` to change the current stream."""
     cuda: Any = ModuleType("cupy.cuda")
     cuda.stream = CupyStream()
     cuda.get_current_stream = lambda: cuda.stream
@@ -76,7 +76,7 @@ def test_memory_is_that_of_a_device_buffer(cupy: Any) -> None:
     assert pointer.ptr == pointer.mem._owner.ptr != 0
 
 
-def test_no_bytes_have_no_address(cupy: Any) -> None:
+def test_zero_bytes_have_a_null_address(cupy: Any) -> None:
     pointer = rmm_cupy_allocator(0)
     assert pointer.mem.size == 0
     assert pointer.mem.ptr == 0
@@ -108,14 +108,14 @@ def test_memory_is_in_the_order_of_the_current_stream(cupy: Any) -> None:
 
 
 def capsule(function: Any, signature: bytes) -> Any:
-    """As modules of Cython offer their functions to others. Both have to be kept."""
+    """Makes the capsule of a C function, as Cython modules do. The caller must keep `function` and `signature` alive."""
     new = ctypes.pythonapi.PyCapsule_New
     new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     new.restype = ctypes.py_object
     return new(ctypes.cast(function, ctypes.c_void_p), signature, None)
 
 
-def test_the_current_stream_is_asked_for_in_c_where_cupy_offers_that(cupy: Any) -> None:
+def test_the_current_stream_comes_from_the_c_function_of_cupy(cupy: Any) -> None:
     options = b"struct __pyx_opt_args_4cupy_4cuda_6stream_get_current_stream *__pyx_optional_args"
     signatures = [b"intptr_t (void)", b"PyObject *(int __pyx_skip_dispatch, " + options + b")"]
     current = CupyStream()
@@ -135,7 +135,7 @@ def test_the_current_stream_is_asked_for_in_c_where_cupy_offers_that(cupy: Any) 
     ]
     names = ("get_current_stream_ptr", "get_current_stream")
     offered = {name: capsule(*pair) for name, pair in zip(names, zip(functions, signatures, strict=True), strict=True)}
-    cupy.stream = SimpleNamespace(__pyx_capi__=offered)  # what is asked in Python has no handle
+    cupy.stream = SimpleNamespace(__pyx_capi__=offered)  # not the stream that the Python function would return
     assert rmm_cupy_allocator(1000).mem._owner.stream == rmm.pylibrmm.stream.DEFAULT_STREAM
     assert asked == ["handle"]
     stream = Stream()
@@ -144,13 +144,13 @@ def test_the_current_stream_is_asked_for_in_c_where_cupy_offers_that(cupy: Any) 
     pointer = rmm_cupy_allocator(1000)
     assert pointer.mem._owner.stream == stream
     assert asked == ["handle", "handle", "stream"]
-    assert sys.getrefcount(current) > references  # it lives as long as the memory
+    assert sys.getrefcount(current) > references  # the memory keeps the stream alive
     del pointer
     gc.collect()
     assert sys.getrefcount(current) == references
 
 
-def test_functions_in_c_of_another_kind_are_not_called(cupy: Any) -> None:
+def test_c_functions_with_another_signature_are_not_called(cupy: Any) -> None:
     signature = b"int (void)"
     cupy.stream.__pyx_capi__ = {"get_current_stream_ptr": capsule(ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1), signature)}
     assert rmm_cupy_allocator(1000).mem._owner.stream == rmm.pylibrmm.stream.DEFAULT_STREAM
@@ -178,12 +178,12 @@ def test_out_of_memory_is_the_error_of_cupy_with_the_report(cupy: Any, small_poo
         rmm_cupy_allocator(1 << 30)
 
 
-def test_a_negative_size_is_no_size(cupy: Any) -> None:
+def test_negative_sizes_are_refused(cupy: Any) -> None:
     with pytest.raises(OverflowError):
         rmm_cupy_allocator(-1)
 
 
-def test_without_cupy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cupy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setitem(sys.modules, "cupy.cuda", None)
     _forget_cupy()
@@ -196,7 +196,7 @@ def test_without_cupy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def real_cupy() -> Iterator[Any]:
-    """CuPy on RMM, until the test is over."""
+    """Sets RMM's allocator in CuPy for one test."""
     if cuda_backend == "sim":
         pytest.skip("needs a GPU: the simulator runs no kernels")
     if find_spec("cupy") is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resources that hold functions which refer to them: they are garbage once nothing that they allocated is live."""
+"""Resources that hold functions which refer to them: the garbage collector frees them once none of their memory is live."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rmm.pylibrmm.stream import Stream
 
 @pytest.fixture(autouse=True)
 def only_when_asked() -> Iterator[None]:
-    """No collection but those of the tests."""
+    """Turns automatic garbage collection off."""
     gc.collect()
     gc.disable()
     yield
@@ -44,7 +44,7 @@ class Owner:
 
 
 def kept_owner() -> Any:
-    """An owner that the garbage collector has kept although nothing refers to it, not even weakly any more; or None."""
+    """Returns an owner that the collector has kept although nothing refers to it, not even a weak reference; else None."""
     return next((each for each in gc.get_objects() if type(each) is Owner), None)
 
 
@@ -68,7 +68,7 @@ def test_callbacks_of_their_owner_are_collected(wrap: Any) -> None:
 
 
 @pytest.mark.parametrize("wrap", layers[:3])
-def test_they_are_collected_after_the_last_deallocation_and_not_before(wrap: Any) -> None:
+def test_callbacks_are_collected_after_the_last_deallocation_only(wrap: Any) -> None:
     owner = Owner(wrap)
     ended, freed = weakref.ref(owner), owner.freed
     buffer = rmm.DeviceBuffer(size=1024, mr=owner.resource)
@@ -109,7 +109,7 @@ def test_a_live_buffer_in_the_cycle_is_not_collected_and_crashes_nothing() -> No
     for _ in range(2):
         gc.collect()
     assert freed == []
-    kept_owner().buffer = None  # its buffer wants the function: see lent_callables
+    kept_owner().buffer = None  # breaks the cycle: the buffer needs the function, see lent_callables
     gc.collect()
     assert freed == [1024]
     assert kept_owner() is None
@@ -146,7 +146,7 @@ def test_memory_of_a_pool_that_is_in_use_keeps_its_owner(wrap: Any, monkeypatch:
     for _ in range(2):
         gc.collect()
     owner = kept_owner()
-    rmm.DeviceBuffer(size=1 << 21, mr=owner.resource)  # all goes on
+    rmm.DeviceBuffer(size=1 << 21, mr=owner.resource)  # still usable
     owner.buffer = owner.resource = None
     del owner
     gc.collect()
@@ -193,7 +193,7 @@ def test_a_pool_that_keeps_unused_memory_keeps_its_owner_until_it_is_removed() -
     del owner
     gc.collect()
     assert freed == []
-    kept_owner().resource = None  # the documented limit: see CallbackMemoryResource
+    kept_owner().resource = None  # the documented limit of CallbackMemoryResource: the pool must be removed
     gc.collect()
     assert sum(freed) >= 16 * 4096
     assert kept_owner() is None
@@ -209,7 +209,7 @@ def test_zero_bytes_null_pointers_and_too_many_deallocations_do_no_harm() -> Non
     assert calls == [0, 512, 512]
 
 
-def test_a_deallocation_that_raises_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deallocation_that_raises_counts_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
         def __init__(self) -> None:
             self.resource = rmm.mr.CallbackMemoryResource(lambda nbytes, stream: 256, self.fail)

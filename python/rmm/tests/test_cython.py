@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Cython surface: a module of another project is compiled against the installed package, and used"""
+"""The declarations for Cython: compiles a module of another project against the installed package, and uses it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytest.importorskip("cuda.bindings", reason="compiles a Cython module that cimpo
 
 
 def cuda_include_folders() -> list[Path]:
-    """Where the headers of CUDA are, and those of the C++ library that come with it."""
+    """Returns the include folders of CUDA, and of the C++ library that comes with CUDA."""
     named = [os.environ[name] for name in ("CUDAToolkit_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     nvcc = shutil.which(os.environ.get("CUDACXX", "nvcc"))
     found = [Path(nvcc).resolve().parent.parent] if nvcc else []
@@ -83,10 +83,8 @@ def test_buffers_of_cpp_become_buffers_of_python(client: Any, small_pool: rmm.mr
     assert client.buffer_of_defaults(10).mr is small_pool
 
 
-def test_memory_goes_back_to_where_it_came_from_whatever_the_buffer_says(
-    client: Any, small_pool: rmm.mr.PoolMemoryResource
-) -> None:
-    rmm.DeviceBuffer(size=128)  # from now on the pool would take blocks of that size at once
+def test_memory_goes_back_to_the_resource_that_allocated_it(client: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    rmm.DeviceBuffer(size=128)  # now the pool would serve this size from its cache
     other = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
     buffer = client.buffer_that_is_said_to_be_of_the_current_resource(128, other)
     assert buffer.mr is small_pool

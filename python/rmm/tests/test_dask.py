@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-in for Dask's workers, what Dask and Dask-CUDA ask of resources, and buffers that are sent between workers.
+"""The plug-in for Dask's workers, the calls that Dask and Dask-CUDA make on resources, and sending buffers between workers.
 
 Dask-CUDA finds devices with NVML, which knows no simulated ones: simulated_nvml/pynvml.py answers in its place.
 """
@@ -43,7 +43,7 @@ needs_dask_cuda = pytest.mark.skipif(find_spec("dask_cuda") is None, reason="nee
 
 
 def worker() -> Any:
-    """All that plug-ins use of a worker."""
+    """A stand-in with everything that plug-ins use of a worker."""
     return SimpleNamespace(name="tcp/3", metrics={"rmm": rmm_metric_of_dask})
 
 
@@ -53,7 +53,7 @@ def rmm_metric_of_dask(worker: Any) -> dict[str, int]:
 
 
 def memory_shown_of(worker: Any) -> tuple[int, int]:
-    """The used and all memory that a heartbeat tells the dashboard."""
+    """Returns the used and total memory that a heartbeat reports to the dashboard."""
     memory = asyncio.run(worker.metrics["rmm"](worker))
     return memory["rmm-used"], memory["rmm-total"]
 
@@ -202,7 +202,7 @@ def test_a_resource_that_keeps_nothing_is_shown_as_empty() -> None:
 
 
 def set_up(**options: Any) -> None:
-    """What the workers of Dask-CUDA do with the options rmm_*."""
+    """Applies Dask-CUDA's options rmm_* as its workers do."""
     from dask_cuda.plugins import RMMSetup
 
     names = ["initial_pool_size", "maximum_pool_size", "release_threshold", "log_directory", "external_lib_list"]
@@ -331,7 +331,7 @@ def test_dask_can_read_what_the_plug_in_sends_and_the_other_way_round() -> None:
     pytest.importorskip("numba.cuda", reason="Dask imports Numba for this")
     from distributed.protocol import rmm as functions_of_dask
 
-    rmm.dask._register_serializers()  # again: the import has registered those
+    rmm.dask._register_serializers()  # again, because the import has replaced them
     buffer = rmm.DeviceBuffer.to_device(b"sent")
     assert functions_of_dask.dask_deserialize_rmm_device_buffer(*rmm.dask._to_host(buffer)).tobytes() == b"sent"
     assert functions_of_dask.cuda_deserialize_rmm_device_buffer(*rmm.dask._as_it_is(buffer)) is buffer

@@ -78,7 +78,7 @@ def test_stream_none_is_refused_everywhere() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 64])
-def test_sizes_that_are_no_sizes_are_refused(size: int) -> None:
+def test_invalid_sizes_are_refused(size: int) -> None:
     with pytest.raises(OverflowError):
         rmm.DeviceBuffer(size=size)
 
@@ -131,7 +131,7 @@ def test_bytes_go_to_the_device_and_back(host: Any) -> None:
 
 
 @pytest.mark.parametrize(("host", "error"), bad_hosts)
-def test_to_device_refuses_what_is_no_buffer_of_bytes(host: Any, error: type[Exception]) -> None:
+def test_to_device_refuses_other_types(host: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         rmm.DeviceBuffer.to_device(host)
     with pytest.raises(error):
@@ -146,7 +146,7 @@ def test_copy_to_host_makes_an_array() -> None:
 
 
 @pytest.mark.parametrize("host", [bytearray(5), np.zeros(5, dtype="u1")])
-def test_copy_to_host_fills_what_it_is_given(host: Any) -> None:
+def test_copy_to_host_fills_the_given_buffer(host: Any) -> None:
     assert rmm.DeviceBuffer.to_device(b"abc").copy_to_host(host) is host
     assert bytes(host) == b"abc\0\0"
 
@@ -169,7 +169,7 @@ def test_copy_from_host_overwrites_the_beginning() -> None:
 
 
 @pytest.mark.parametrize(("host", "error"), bad_hosts)
-def test_copy_from_host_refuses_what_is_no_buffer_of_bytes(host: Any, error: type[Exception]) -> None:
+def test_copy_from_host_refuses_other_types(host: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         rmm.DeviceBuffer(size=100).copy_from_host(host)
 
@@ -194,7 +194,7 @@ def test_copy_from_device_overwrites_the_beginning() -> None:
 @pytest.mark.parametrize(
     "changes", [{"shape": (2, 2)}, {"strides": (2,), "shape": (2,)}, {"shape": (3,), "typestr": "<i8"}, {"shape": (6,)}]
 )
-def test_copy_from_device_refuses_what_does_not_fit(changes: dict[str, Any]) -> None:
+def test_copy_from_device_refuses_unsuitable_arrays(changes: dict[str, Any]) -> None:
     buffer = rmm.DeviceBuffer(size=5)
     source = Array(rmm.DeviceBuffer(size=100), **changes)
     with pytest.raises(ValueError, match=r"1-D|contiguous|too large"):
@@ -310,11 +310,11 @@ def test_pointer_functions_copy_between_host_and_device() -> None:
 def test_a_failed_copy_is_a_runtime_error(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="Memcpy failed with error: "):
         copy_device_to_ptr(0, 0, 100)
-    capfd.readouterr()  # the simulator's line about it
+    capfd.readouterr()  # removes the simulator's message
 
 
 class Described:
-    """An array whose `__cuda_array_interface__` is what the test says."""
+    """An array with a given `__cuda_array_interface__`."""
 
     def __init__(self, interface: Any) -> None:
         self.__cuda_array_interface__ = interface
@@ -354,7 +354,7 @@ def described(buffer: rmm.DeviceBuffer, **changes: Any) -> Any:
     ],
     ids=str,
 )
-def test_descriptions_that_make_no_sense_are_refused(changes: dict[str, Any], error: type, text: str) -> None:
+def test_invalid_array_interfaces_are_refused(changes: dict[str, Any], error: type, text: str) -> None:
     buffer = rmm.DeviceBuffer.to_device(b"abcdefgh")
     with pytest.raises(error, match=text):
         rmm.DeviceBuffer.from_device(described(buffer, **changes))
@@ -363,7 +363,7 @@ def test_descriptions_that_make_no_sense_are_refused(changes: dict[str, Any], er
             rmm.DeviceBuffer(size=8).copy_from_device(described(buffer, **changes))
 
 
-def test_a_description_is_a_dict() -> None:
+def test_an_array_interface_has_to_be_a_dict() -> None:
     bad: Any
     for bad in ([], "interface", 7):
         with pytest.raises(TypeError, match="has to be a dict"):
@@ -381,8 +381,8 @@ def test_elements_of_all_kinds_have_their_size(typestr: str, shape: Any) -> None
     assert copy.tobytes() == b"abcdefgh"
 
 
-def test_parts_of_bytes_are_a_type_error() -> None:
-    """And not cut off."""
+def test_fractional_sizes_are_a_type_error() -> None:
+    """They are not rounded."""
     wrong: Any = 1.5
     buffer = rmm.DeviceBuffer(size=8)
     cuda = rmm.mr.CudaMemoryResource()
@@ -408,7 +408,7 @@ def test_parts_of_bytes_are_a_type_error() -> None:
     assert buffer.size == 8
 
 
-def test_sizes_of_numpy_are_sizes() -> None:
+def test_integers_of_numpy_are_accepted_as_sizes() -> None:
     assert rmm.DeviceBuffer(size=np.uint16(8)).size == 8  # type: ignore[arg-type]
 
 
@@ -454,7 +454,7 @@ def test_a_buffer_in_a_cycle_survives_its_collection() -> None:
     gc.collect()
 
 
-def test_a_representation_tells_what_it_is() -> None:
+def test_a_representation_shows_size_address_stream_and_resource() -> None:
     buffer = rmm.DeviceBuffer(size=10)
     assert repr(buffer) == f"DeviceBuffer(size=10, ptr={buffer.ptr:#x}, stream=Stream(0x0), mr=CudaMemoryResource())"
 
@@ -482,7 +482,7 @@ def test_no_reference_to_none_is_lost() -> None:
 
 
 class Watchful(rmm.DeviceBuffer):
-    """Looks at itself when it ends, and keeps what it hears."""
+    """Looks at itself in its __del__, and keeps what it finds."""
 
     heard: ClassVar[list[str]] = []
 
@@ -526,7 +526,7 @@ def test_a_stream_of_none_is_refused_where_arrays_are_copied() -> None:
 
 
 def test_buffers_of_all_sizes_go_back_on_any_thread() -> None:
-    """Whether they are served at once or not: what is live is the sum of what is held."""
+    """Sizes that the fast path serves, and others: the live bytes are always the sum of the held buffers."""
     pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 24, 1 << 24)
     rmm.mr.set_current_device_resource(pool)
     stream = Stream()
@@ -557,7 +557,7 @@ def test_buffers_of_all_sizes_go_back_on_any_thread() -> None:
 
 @pytest.fixture
 def turns() -> Iterator[list[int]]:
-    """Counts how often another thread got the GIL, which nobody takes away from the thread that has it."""
+    """Counts how often another thread gets the GIL. Only threads that release it give it away."""
     taken = [0]
     done = Event()
 
@@ -589,7 +589,7 @@ def test_the_gil_is_held_where_a_pool_serves_at_once(
     small_pool: rmm.mr.PoolMemoryResource, turns: list[int], wrap: Any
 ) -> None:
     rmm.mr.set_current_device_resource(wrap(small_pool))
-    for _ in range(1000):  # the first fill the thread's cache, and statistics count a few of them behind a lock
+    for _ in range(1000):  # fills the thread's cache; the first calls of the statistics take a lock
         rmm.DeviceBuffer(size=256)
     before = turns[0]
     for _ in range(20_000):
@@ -603,7 +603,7 @@ def test_adaptors_count_the_same_whether_the_gil_is_held_or_not(
 ) -> None:
     limited = rmm.mr.LimitingResourceAdaptor(small_pool, 10 * size + 2559)
     counting = rmm.mr.StatisticsResourceAdaptor(limited)
-    through_tracking = rmm.mr.StatisticsResourceAdaptor(rmm.mr.TrackingResourceAdaptor(counting))  # releases it
+    through_tracking = rmm.mr.StatisticsResourceAdaptor(rmm.mr.TrackingResourceAdaptor(counting))  # releases the GIL
     for _ in range(100):
         buffers = [rmm.DeviceBuffer(size=size, mr=counting) for _ in range(7)]
         buffers += [rmm.DeviceBuffer(size=size, mr=through_tracking) for _ in range(3)]

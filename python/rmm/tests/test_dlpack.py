@@ -19,7 +19,7 @@ from rmm.pylibrmm.stream import Stream
 
 
 class Tensor:
-    """An array of another library that shows itself by DLPack alone."""
+    """An array of another library that offers only DLPack."""
 
     def __init__(self, buffer: rmm.DeviceBuffer, *, is_old: bool = False) -> None:
         self.buffer = buffer
@@ -117,7 +117,7 @@ def test_a_copy_is_made_on_demand() -> None:
 
 
 def flags_in(capsule: Any) -> int:
-    """The flags of a versioned capsule, which follow two versions of 32 bits and two pointers."""
+    """Returns the flags of a versioned capsule. They follow a version of two 32-bit numbers and two pointers."""
     pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_in.restype = ctypes.c_void_p
     pointer_in.argtypes = [ctypes.py_object, ctypes.c_char_p]
@@ -132,12 +132,12 @@ def test_a_copy_has_the_flag_of_a_copy() -> None:
 
 
 @pytest.mark.parametrize("version", [None, (1, 0)])
-def test_a_capsule_that_there_is_no_memory_for_leaves_nothing(version: Any) -> None:
+def test_a_capsule_that_runs_out_of_host_memory_leaks_nothing(version: Any) -> None:
     memory = pytest.importorskip("_testcapi", reason="this interpreter cannot fail an allocation")
     buffer = rmm.DeviceBuffer(size=10)
     before = sys.getrefcount(buffer)
     failures = 0
-    for number in range(100):  # of allocations before the one that fails
+    for number in range(100):  # fails the allocation with this number
         capsule = None
         memory.set_nomemory(number, number + 1)
         try:
@@ -185,7 +185,7 @@ class Tensor:
         return buffer.__dlpack__(stream=stream, **arguments)
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def work(_):  # of the stream, which needs the GIL to end
+def work(_):  # a host function of the stream, which needs the GIL
     time.sleep(0.5)
 
 assert runtime.cudaLaunchHostFunc(ctypes.c_void_p(producer.__cuda_stream__()[1]), work, None) == 0

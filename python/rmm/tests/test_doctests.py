@@ -52,7 +52,7 @@ def test_examples_do_what_they_say(name: str) -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     found = finder.find(module, name, module=module)
-    for own, thing in vars(module).items():  # the finder skips things that it takes for those of another module
+    for own, thing in vars(module).items():  # the finder skips objects that it takes for those of another module
         is_own = inspect.isclass(thing) or inspect.isroutine(thing)
         if is_own and thing.__module__ == name and ">>> " in str(thing.__doc__):
             assert f"{name}.{own}" in {test.name for test in found}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python code in the pages of the documentation runs, all blocks of a page in one interpreter"""
+"""Runs the Python code in the pages of the documentation, all blocks of a page in one interpreter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ root = Path(__file__).resolve().parents[3]
 
 
 def doc_code() -> ModuleType | None:
-    """tools/doc_code.py, which finds the blocks; nothing where the package is without its repository."""
+    """Imports tools/doc_code.py, which finds the blocks. Returns None if the package is without its repository."""
     file = root / "tools" / "doc_code.py"
     if not file.exists():
         return None
@@ -37,7 +37,7 @@ def pages() -> list[Path]:
 
 
 def program(page: Path) -> str:
-    """The blocks as one program, whose errors name lines of the page. Doctests run when they are reached."""
+    """Returns the blocks as one program whose errors name lines of the page. Doctests run at their place."""
     tool = doc_code()
     assert tool is not None
     lines = ["import doctest, rmm"]

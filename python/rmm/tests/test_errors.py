@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What errors say: of a missing device, of a first block, of functions of Python, of logs, and of where the code is"""
+"""The texts of errors: a missing device, a failed first block, exceptions of Python functions, log files, and source paths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 
 def run(program: str, **environment: str) -> str:
-    """What a new interpreter prints."""
+    """Returns the output of a new interpreter."""
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "CUDASIM_QUIET": "1", **environment},
@@ -94,7 +94,7 @@ except MemoryError as error:
 # --- the first block
 
 
-def test_a_first_block_that_the_device_refuses_is_told_from_a_full_pool(cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_a_first_block_refused_by_the_device_is_not_called_a_full_pool(cuda: rmm.mr.CudaMemoryResource) -> None:
     size = rmm.mr.available_device_memory()[1] // 256 * 512
     for make in (
         lambda: rmm.mr.PoolMemoryResource(cuda, size),
@@ -110,7 +110,7 @@ def test_a_first_block_that_the_device_refuses_is_told_from_a_full_pool(cuda: rm
         assert caught.value.report.asked_bytes == size
 
 
-def test_a_first_block_that_upstream_refuses_is_told_from_a_full_pool(cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_a_first_block_refused_by_upstream_is_not_called_a_full_pool(cuda: rmm.mr.CudaMemoryResource) -> None:
     limited = rmm.mr.LimitingResourceAdaptor(cuda, "1GiB")
     assert limited.get_allocation_limit() == 1 << 30
     with pytest.raises(rmm.ReportedMemoryError, match=r"Upstream refused the first block .*Exceeded memory limit"):
@@ -228,7 +228,7 @@ def test_an_exception_that_cannot_be_printed_arrives() -> None:
 
 
 @pytest.mark.parametrize("error", [OwnError("mine"), OwnMemoryError("mine"), OwnRuntimeError("mine")])
-def test_what_allocate_raises_below_a_pool_is_the_cause(error: Exception) -> None:
+def test_an_exception_of_allocate_below_a_pool_is_the_cause(error: Exception) -> None:
     for make in (
         lambda: rmm.mr.PoolMemoryResource(raising(error), 0),
         lambda: rmm.mr.PoolMemoryResource(rmm.mr.PoolMemoryResource(raising(error), 0), 0),
@@ -268,11 +268,11 @@ def test_exceptions_of_failure_callbacks_arrive(cuda: rmm.mr.CudaMemoryResource,
     assert "give_up_badly" in functions_of(other.value.__cause__)
 
 
-def test_an_exception_that_a_pool_got_over_is_not_kept(cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_an_exception_before_a_successful_retry_is_not_kept(cuda: rmm.mr.CudaMemoryResource) -> None:
     errors: list[weakref.ref[OwnError]] = []
 
     def allocate(nbytes: int, stream: object) -> int:
-        if nbytes > MIB:  # the pool asks for less then
+        if nbytes > MIB:  # after the exception, the pool asks for less
             error = OwnError("too much")
             errors.append(weakref.ref(error))
             raise error
@@ -298,7 +298,7 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path, begin: Any) -> No
     assert type(caught.value) is rmm.LogFileError
     assert caught.value.filename == str(tmp_path / "file" / "log.dev0.csv")
     assert caught.value.errno == 20
-    assert isinstance(caught.value, RuntimeError)  # what it was in older releases
+    assert isinstance(caught.value, RuntimeError)  # the class that older releases raised
     sent = pickle.loads(pickle.dumps(caught.value))
     assert (type(sent), sent.filename, str(sent)) == (rmm.LogFileError, caught.value.filename, str(caught.value))
 
@@ -306,7 +306,7 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path, begin: Any) -> No
 # --- where the code is
 
 
-def test_no_library_has_a_path_of_the_machine_that_built_it() -> None:
+def test_libraries_contain_no_path_of_the_build_machine() -> None:
     libraries = [
         file
         for package in (*rmm.__path__, *librmm.__path__)
@@ -314,7 +314,7 @@ def test_no_library_has_a_path_of_the_machine_that_built_it() -> None:
         if file.suffix == ".so" or file.parent.name == "bin"
     ]
     assert len(libraries) >= 10
-    # Where a message or a traceback takes it from it is a string by itself.
+    # Paths that messages and tracebacks use are strings of their own.
     source = re.compile(rb"\0(/[^\0\n]*(?:rmm|simulator)[^\0\n]*\.(?:[chi]pp|h|inc|pyx|pxd))\0")
     assert {file.name: source.findall(file.read_bytes()) for file in libraries} == {file.name: [] for file in libraries}
 
@@ -322,7 +322,7 @@ def test_no_library_has_a_path_of_the_machine_that_built_it() -> None:
 def test_messages_have_the_place_in_the_repository(small_pool: rmm.mr.PoolMemoryResource) -> None:
     with pytest.raises(MemoryError) as caught:
         rmm.DeviceBuffer(size=1 << 24)
-    # A compiler cache may have made paths relative to the build folder.
+    # A compiler cache may make paths relative to the build folder.
     assert re.search(r"RMM failure at: (\.\./)*include/rmm/", str(caught.value))
     with pytest.raises(MemoryError) as caught:
         rmm.mr.CudaMemoryResource().allocate(1 << 60)

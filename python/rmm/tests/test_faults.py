@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each call of CUDA fails once while the package is used: an exception or none, but no crash and no leak."""
+"""Makes each call of CUDA fail once while the package is used. Allowed: an exception or none. Not allowed: crashes, leaks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rmm._build_facts import cuda_backend
 if cuda_backend != "sim":
     pytest.skip("needs faults, which the simulator makes", allow_module_level=True)
 
-# Each child of this program, which itself calls no CUDA, is a fresh process that costs a few milliseconds. It ends with status
-# 0 if it knew every exception, with 66, the simulator's, if something was not given back.
+# The parent calls no CUDA, so each forked child is like a fresh process but starts in milliseconds. A child exits with 0 if all
+# exceptions were expected, and with 66 if the simulator finds a leak.
 begin = """
 import faulthandler, gc, os, sys, types
 import rmm, rmm.mr, rmm.statistics
@@ -146,7 +146,7 @@ def test_any_call_may_fail_once(scenario: str, tmp_path: Path) -> None:
     assert status == 0, report
     calls = re.findall(r"^  (\w+) +(\d+)$", report, re.MULTILINE)
     assert sum(int(count) for _, count in calls) > 20
-    # Each call; of those that come with each allocation, as captures are asked for, the first ten.
+    # Each call of CUDA fails once. Calls that every allocation makes, such as those about captures, fail ten times at most.
     faults = [
         f"{name}:{number}:{error}"
         for name, count in calls

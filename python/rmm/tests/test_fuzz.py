@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What takes text, numbers or bytes from users, called with random changes of good input: refused, or right, and nothing else.
+"""Calls functions that take text, numbers or bytes from users with random changes of good input. Each call has to succeed or be
+refused.
 
 RMM_FUZZ_RUNS says how many calls of each; the same ones every time.
 """
@@ -16,7 +17,7 @@ import rmm
 import rmm.mr
 from rmm.pylibrmm.helper import parse_bytes
 
-# What is raised for input that makes no sense. Anything else, or a crash, is a defect.
+# Exceptions for invalid input. Anything else, or a crash, is a defect.
 refusals = (ValueError, TypeError, OverflowError, MemoryError, rmm.RMMError)
 
 
@@ -40,7 +41,7 @@ def _limit(data: bytes) -> None:
 
 def _configuration(data: bytes) -> None:
     text = _text(data)
-    if "log" in text:  # names of files are not to be made up here
+    if "log" in text:  # must not write to arbitrary files
         return
     resource = rmm.mr.ConfiguredMemoryResource(text)
     resource.deallocate(resource.allocate(256), 256)
@@ -50,7 +51,7 @@ def _allocation(data: bytes) -> None:
     resource = rmm.mr.get_current_device_resource()
     size = _number(data)
     if size == 0 or size > 1 << 20:
-        size += 1 << 40  # so much that there is none
+        size += 1 << 40  # more than any device has
     resource.deallocate(resource.allocate(size), size)
 
 
@@ -123,7 +124,7 @@ runs = int(os.environ.get("RMM_FUZZ_RUNS", "1000"))
 
 
 def changed(data: bytes, chance: random.Random) -> bytes:
-    """`data` with up to four bytes changed, lost, doubled, or taken from another input."""
+    """Returns `data` with up to four bytes changed, lost, doubled, or taken from another input."""
     result = bytearray(data)
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(1, len(result) + 1)
@@ -142,7 +143,7 @@ def changed(data: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("entry_point", entry_points, ids=lambda key: key.decode())
-def test_any_input_is_refused_or_served_by(entry_point: bytes, small_pool: rmm.mr.PoolMemoryResource) -> None:
+def test_changed_input_is_refused_or_served(entry_point: bytes, small_pool: rmm.mr.PoolMemoryResource) -> None:
     chance = random.Random(1)
     good = [data for data in good_inputs if data[:1] == entry_point]
     for data in good:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects that were never made whole, and others in the place of one: what is asked of them is an exception, and never a crash.
+"""Objects whose constructor failed or never ran, and methods called with the wrong object: they raise exceptions and never
+crash.
 
 Python can get at an object whose constructor raised an exception: the method `__del__` of a subclass is called with it. It can
 make one without calling `__init__`, and call a method through its class with whatever it likes.
@@ -18,8 +19,8 @@ import pytest
 
 import rmm
 
-# Asks everything of such objects of one class. Writes what it is about to ask, so that the last line tells where a crash was;
-# at the end, what was answered without an exception.
+# Calls everything on such objects of one class. Prints each call before it, so that the last line shows where a crash was. At
+# the end, prints the calls that raised no exception.
 program = """
 import importlib, itertools, json, sys
 
@@ -111,7 +112,7 @@ def test_all_classes_are_found() -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), classes(), ids=lambda part: part)
-def test_what_was_not_made_answers_with_exceptions(
+def test_half_made_objects_answer_with_exceptions(
     module: str, name: str, done: subprocess.CompletedProcess[str]
 ) -> None:
     last = done.stdout.splitlines()[-1:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user sees who asks for help: help(), pydoc, dir() and TAB, signatures and docstrings, without any framework"""
+"""The help that users see: help(), pydoc, dir(), completion, signatures and docstrings, without any framework installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import rmm
 import rmm.pylibrmm.stream
 
-# An interpreter that has no framework: importing one is what it is where it is not installed.
+# Makes importing a framework fail, as if it was not installed.
 without_frameworks = """
 import sys
 
@@ -178,7 +178,7 @@ def test_the_program_pydoc_works_without_a_framework(name: str) -> None:
     assert "NAME" in text
 
 
-def test_all_that_is_listed_can_be_had_without_a_framework() -> None:
+def test_listed_names_need_no_framework() -> None:
     program = """
 import inspect, rlcompleter, rmm
 members = dict(inspect.getmembers(rmm))

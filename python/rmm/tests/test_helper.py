@@ -47,7 +47,7 @@ def test_other_texts_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("digits", [400, 5000])
 @pytest.mark.parametrize("rest", ["", ".0", " PiB", ".5 PiB"])
-def test_numbers_without_end_are_refused_or_exact(digits: int, rest: str) -> None:
+def test_very_large_numbers_are_refused_or_exact(digits: int, rest: str) -> None:
     if digits == 400 and "." not in rest:
         assert parse_bytes("9" * digits + rest) >= 10**digits - 1
     else:
@@ -56,12 +56,12 @@ def test_numbers_without_end_are_refused_or_exact(digits: int, rest: str) -> Non
 
 
 @pytest.mark.parametrize("number", [1.5, float("nan"), float("inf")])
-def test_parts_of_bytes_are_refused(number: Any) -> None:
+def test_fractional_bytes_are_refused(number: Any) -> None:
     with pytest.raises(ValueError, match="not a whole number"):
         parse_bytes(number)
 
 
-def test_resources_take_them() -> None:
+def test_resources_accept_sizes_as_text() -> None:
     cuda = rmm.mr.CudaMemoryResource()
     assert rmm.mr.PoolMemoryResource(cuda, "1MiB", "2MiB").pool_size() == 1 << 20
     assert rmm.mr.LimitingResourceAdaptor(cuda, "1GiB").get_allocation_limit() == 1 << 30

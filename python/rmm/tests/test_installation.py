@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The name of the distribution, and distributions of others that have files in the same folders"""
+"""The name of the distribution, and other distributions with files in the same folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rmm import _installation
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """A folder with the packages, as links to their files."""
+    """Makes a folder with the packages, as links to their files."""
     for name in ("rmm", "librmm"):
         folder = Path(rmm.__file__).parent.parent / name
         shutil.copytree(folder, tmp_path / name, copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__"))
@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_listed_has_none(tmp_path: Path) -> None:
     assert _installation.other_distributions(str(tmp_path / "archive.zip")) == []
 
 
-def test_the_links_alone_are_imported_without_a_word(mixed: Path) -> None:
+def test_an_unmixed_installation_causes_no_warning(mixed: Path) -> None:
     done = execute(mixed, "-W", "error", "-c", "import rmm; print(rmm.__file__)")
     assert (done.stdout, done.stderr) == (f"{mixed / 'rmm' / '__init__.py'}\n", "")
     done = execute(mixed, "-m", "rmm", "info")
@@ -111,8 +111,8 @@ def test_no_module_of_the_package_hides_another() -> None:
     assert _installation.hidden_modules(str(Path(rmm.__file__).parent)) == []
 
 
-def test_one_that_replaced_the_first_file_of_the_package_is_warned_of_alone(mixed: Path) -> None:
-    """All modules of the other one are there, so it may work."""
+def test_a_distribution_that_replaced_the_first_file_causes_only_a_warning(mixed: Path) -> None:
+    """It may work, because all modules of the other distribution are there."""
     (mixed / "rmm_cu13-26.10.0.dist-info").mkdir()
     (mixed / "rmm" / "allocators" / "numba.abi3.so").write_bytes(b"")
     (mixed / "rmm" / "__init__.py").unlink()

@@ -61,7 +61,7 @@ def test_the_level_decides_what_is_logged() -> None:
 
 
 @pytest.mark.parametrize("level", ["INFO", "info", 2, 2.0, None, [], rmm.logging_level])
-def test_other_things_are_no_levels(level: Any) -> None:
+def test_other_types_are_not_levels(level: Any) -> None:
     for function in (rmm.should_log, rmm.set_logging_level, rmm.set_flush_level):
         with pytest.raises(TypeError):
             function(level)
@@ -72,7 +72,7 @@ def test_nothing_is_logged_at_the_number_of_levels() -> None:
     rmm.set_logging_level(rmm.level_enum.n_levels)
     assert not any(rmm.should_log(level) for level in members)
     rmm.set_flush_level(rmm.logging_level.WARN)
-    assert rmm.get_logging_level() is rmm.logging_level.OFF  # the older enumeration has no other name for it
+    assert rmm.get_logging_level() is rmm.logging_level.OFF  # logging_level has no n_levels, so it returns OFF
 
 
 PROGRAM = """

@@ -102,7 +102,7 @@ def test_memory_can_be_used(resource: rmm.mr.DeviceMemoryResource, size: int) ->
         array_tester(resource, bytes(range(256)) * (size // 256), stream)
 
 
-def test_memory_can_be_had_without_a_buffer(resource: rmm.mr.DeviceMemoryResource) -> None:
+def test_resources_allocate_without_a_buffer(resource: rmm.mr.DeviceMemoryResource) -> None:
     stream = Stream()
     for arguments in ((), (stream,)):
         address = resource.allocate(1024, *arguments)
@@ -126,7 +126,7 @@ def test_buffers_keep_the_resource(resource: rmm.mr.DeviceMemoryResource, reques
     assert buffer.tobytes() == b"abc"
 
 
-def test_bad_arguments_are_exceptions(resource: rmm.mr.DeviceMemoryResource) -> None:
+def test_bad_arguments_raise_exceptions(resource: rmm.mr.DeviceMemoryResource) -> None:
     with pytest.raises(OverflowError):
         resource.allocate(-1)
     with pytest.raises(OverflowError):
@@ -154,7 +154,7 @@ def test_bad_arguments_are_exceptions(resource: rmm.mr.DeviceMemoryResource) -> 
 def test_resources_without_arguments_take_none(name: str) -> None:
     make: Any = attrgetter(name)(rmm.mr)
     for arguments, named in (((5,), {}), ((), {"nbytes": 5})):
-        with pytest.raises((TypeError, RuntimeError)):  # the latter if the device has no such memory
+        with pytest.raises((TypeError, RuntimeError)):  # RuntimeError: the device has no such memory
             make(*arguments, **named)
 
 
@@ -169,7 +169,7 @@ def test_classes_derived_from_them_take_their_own_arguments() -> None:
     rmm.DeviceBuffer(size=1, mr=named)
 
 
-def test_the_base_is_no_resource() -> None:
+def test_the_base_class_cannot_allocate() -> None:
     base = rmm.mr.DeviceMemoryResource()
     for call in (
         lambda: base.allocate(1),
@@ -329,7 +329,7 @@ def test_bins_serve_their_sizes() -> None:
     binning.add_bin(allocation_size=4096)
     assert binning.bin_mrs == [bin_resource]
     before = upstream.allocation_counts.current_bytes
-    assert before > 0  # of the bin without a resource of its own
+    assert before > 0  # from the bin that the resource made itself
     small = rmm.DeviceBuffer(size=1000, mr=binning)
     assert bin_resource.allocation_counts.current_count == 1
     large = rmm.DeviceBuffer(size=MIB, mr=binning)
@@ -395,14 +395,14 @@ def test_exceptions_of_allocate_arrive(raised: BaseException, arrives: type[Exce
         rmm.DeviceBuffer(size=1, mr=resource)
 
 
-def test_an_answer_that_is_no_address_is_a_runtime_error() -> None:
+def test_a_returned_address_that_is_no_int_is_a_runtime_error() -> None:
     resource = rmm.mr.CallbackMemoryResource(lambda nbytes, stream: "address", lambda *args: None)  # type: ignore
     with pytest.raises(RuntimeError):
         rmm.DeviceBuffer(size=1, mr=resource)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_exceptions_of_deallocate_are_reported_and_go_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exceptions_of_deallocate_are_reported_and_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     below = cuda()
@@ -657,7 +657,7 @@ def test_addresses_are_aligned() -> None:
         ("pylibrmm.CudaStreamPool", {"pool_size": 0}),
     ],
 )
-def test_what_could_not_be_made_can_be_asked_all_the_same(base: str, arguments: dict[str, Any]) -> None:
+def test_objects_whose_constructor_failed_do_not_crash(base: str, arguments: dict[str, Any]) -> None:
     """A class of Python over one of the package sees such an object in its __del__."""
     answers: list[object] = []
 

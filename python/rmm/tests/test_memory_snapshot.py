@@ -49,7 +49,7 @@ def test_ranges_add_up_to_the_figures_of(make: Callable[[], Any]) -> None:
     pool.deallocate(kept, 1000)
 
 
-def test_it_says_whose_free_memory_is() -> None:
+def test_a_snapshot_names_the_streams_of_free_memory() -> None:
     pool = pools["pool"]()
     pool.deallocate(pool.allocate(256), 256)
     freed = pool.snapshot()["blocks"][0]["ranges"][0]
@@ -116,7 +116,7 @@ def test_the_picture_stays_small() -> None:
     assert "and 38 smaller blocks" in html
 
 
-def test_the_picture_of_nothing() -> None:
+def test_the_picture_of_an_empty_snapshot() -> None:
     empty = MemorySnapshot(sample(0), blocks=[], fragmentation=0.0)
     assert rectangles(empty._repr_html_()) == []
     assert repr(empty) == "<MemorySnapshot: 0 bytes live, 0 bytes free, 0 bytes reserved in 0 blocks, fragmentation 0%>"

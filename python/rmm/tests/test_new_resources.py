@@ -55,7 +55,7 @@ def test_an_elastic_pool_can_be_paused() -> None:
     assert buffer.tobytes()[:300] == b"abc" * 100
 
 
-def test_what_a_pool_does_not_have_is_an_exception() -> None:
+def test_invalid_arguments_of_an_elastic_pool_are_refused() -> None:
     pool = rmm.mr.ElasticPoolMemoryResource()
     with pytest.raises(RuntimeError):
         pool.resume()
@@ -71,11 +71,11 @@ def test_what_a_pool_does_not_have_is_an_exception() -> None:
         rmm.mr.ElasticPoolMemoryResource(-1)
 
 
-def test_memory_that_nobody_uses_goes_back_after_a_while() -> None:
+def test_unused_memory_goes_back_after_the_decay_time() -> None:
     pool = rmm.mr.ElasticPoolMemoryResource(decay_seconds=0)
     rmm.DeviceBuffer(size=4 * MIB, mr=pool)
-    pool.tick()  # sees what is unused, ...
-    pool.tick()  # ... and that it still is
+    pool.tick()  # notes the unused memory
+    pool.tick()  # gives it back, because it is still unused
     assert pool.pool_size() == 0
     assert rmm.mr.ElasticPoolMemoryResource("4MiB").tick() == 0
 
@@ -200,7 +200,7 @@ def make_keeper(name: str, cuda: rmm.mr.CudaMemoryResource) -> Any:
         "PoolMemoryResource",
     ],
 )
-def test_every_pool_tells_what_is_allocated_and_what_it_holds(name: str, cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_every_pool_reports_allocated_and_held_bytes(name: str, cuda: rmm.mr.CudaMemoryResource) -> None:
     resource = make_keeper(name, cuda)
     before = resource.get_allocated_bytes()
     buffer = rmm.DeviceBuffer(size=MIB // 2 + 1, mr=resource)
@@ -214,7 +214,7 @@ def test_every_pool_tells_what_is_allocated_and_what_it_holds(name: str, cuda: r
     assert resource.get_allocated_bytes() == before
 
 
-def test_bins_over_a_pool_tell_what_the_pool_holds(small_pool: rmm.mr.PoolMemoryResource) -> None:
+def test_bins_over_a_pool_report_the_memory_of_the_pool(small_pool: rmm.mr.PoolMemoryResource) -> None:
     resource = rmm.mr.BinningMemoryResource(small_pool, 10, 12)
     buffers = [rmm.DeviceBuffer(size=size, mr=resource) for size in (1000, MIB)]
     assert resource.get_allocated_bytes() == small_pool.get_allocated_bytes() > MIB

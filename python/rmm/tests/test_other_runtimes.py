@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A package built on the simulator beside packages that load the real CUDA runtime for the whole process. They need no GPU."""
+"""A package built on the simulator in a process that has loaded the real CUDA runtime for everyone. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(cuda_backend != "sim", reason="the package is no
 
 simulator = Path(librmm.__file__).parent / "lib" / "libcudart_sim.so"
 
-devices = 7  # of the simulator; a machine has another number, or none
+devices = 7  # an unusual number, to recognise the simulator by
 
-# Follows the imports of a program. A function of CUDA that is looked up in the whole process is not the simulator's.
+# Runs after the imports. Looks up a CUDA function in the whole process, which must not be the simulator's.
 checks = f"""
 import ctypes
 import rmm.allocators._cupy, rmm.mr
@@ -57,7 +57,7 @@ def expect_passed(program: str, **environment: str) -> None:
 
 
 def load_for_all(library: Path) -> str:
-    """A statement that loads a library and offers its symbols to the whole process."""
+    """Returns a statement that loads a library and makes its symbols visible to the whole process."""
     return f"import ctypes; ctypes.CDLL({str(library)!r}, ctypes.RTLD_GLOBAL)"
 
 
@@ -93,7 +93,7 @@ def test_numba_sees_the_real_runtime(real_runtime: Path) -> None:
 
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_all_calls_go_to_the_simulator(real_runtime: Path, order: str, tmp_path: Path) -> None:
-    """The loader says where each symbol of each library leads."""
+    """Reads the loader's log of symbol bindings."""
     statements = [load_for_all(real_runtime), "import rmm"]
     program = "\n".join(statements if order == "before" else reversed(statements)) + checks
     expect_passed(program, LD_DEBUG="bindings", LD_DEBUG_OUTPUT=str(tmp_path / "log"))
@@ -104,9 +104,7 @@ def test_all_calls_go_to_the_simulator(real_runtime: Path, order: str, tmp_path:
         for user, place, symbol in found
         if Path(user).resolve().is_relative_to(simulator.parent.resolve())
     ]
-    users = {
-        Path(user).name for user, _, _ in ours
-    }  # not the simulator: its calls of itself do not go through the loader
+    users = {Path(user).name for user, _, _ in ours}  # except the simulator, which calls itself without the loader
     assert any(user.startswith("librmm_python.") for user in users)
     assert [binding for binding in ours if Path(binding[2]).resolve() != simulator.resolve()] == []
 
@@ -120,7 +118,7 @@ def test_the_simulator_of_the_package_comes_before_others_in_the_search_path(
 
 @pytest.fixture(scope="module", params=["cudaGetDevice", "cudaMallocAsync"])
 def hook(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that has a function of the CUDA runtime without a version, which the loader takes for every version."""
+    """Makes a library with a CUDA function without a version, which the loader uses for any version."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
         pytest.skip("needs a C compiler")

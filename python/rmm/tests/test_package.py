@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package as a whole: what an import costs and brings, how a process ends, names of older releases, threads"""
+"""The package as a whole: cost and effects of the import, the end of the process, names of older releases, and threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ is_simulated = cuda_backend == "sim"
 
 
 def run(program: str, *options: str, **environment: str) -> str:
-    """What a new interpreter prints."""
+    """Returns the output of a new interpreter."""
     done = subprocess.run(
         [sys.executable, *options, "-c", program],
         env={**os.environ, **environment},
@@ -85,7 +85,7 @@ def test_headers_and_the_package_of_cmake_are_installed() -> None:
 
 
 def test_the_code_of_all_modules_is_in_one_library() -> None:
-    """With it the engine, and the static CUDA runtime, which has 700 KB."""
+    """This includes the engine and the static CUDA runtime of 700 KB."""
     (library,) = (Path(librmm.__file__).parent / "lib").glob("librmm_python.*")
     aliases = [path for path in Path(rmm.__file__).parent.rglob("*.so") if path.stat().st_size < 1 << 16]
     assert sorted(aliases) == sorted(Path(rmm.__file__).parent.rglob("*.so"))
@@ -232,7 +232,7 @@ def test_no_module_handles_the_exceptions_of_another() -> None:
 def test_a_forked_process_is_told_that_it_has_no_cuda_and_ends_well() -> None:
     program = """
 import os, warnings, rmm
-warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of processes with threads: CUDA has some
+warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks with threads; CUDA has threads
 rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
 stream = rmm.pylibrmm.stream.Stream()
 buffers = [rmm.DeviceBuffer.to_device(b"abc"), rmm.DeviceBuffer(size=10, stream=stream)]

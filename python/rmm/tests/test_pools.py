@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pools tell, try and set aside: tags, reports, recovery, reservations, captures; and the guard"""
+"""Pools: tags, reports, recovery, reservations and captures; and the guard adaptor."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_out_of_memory_elsewhere_has_no_report(cuda: rmm.mr.CudaMemoryResource) 
 # --- recovery
 
 
-def test_what_a_pool_tried_is_counted(cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_tries_of_recovery_rungs_are_counted(cuda: rmm.mr.CudaMemoryResource) -> None:
     pool = rmm.mr.PoolMemoryResource(cuda, 0, 4 * MIB)
     buffer = rmm.DeviceBuffer(size=MIB, mr=pool)
     assert pool.recovery_figures()["grow"] == RungFigures(tried=1, served=1)
@@ -509,12 +509,12 @@ def test_captures_share_memory(
     assert {memory: 1}[memory] == 1
 
 
-def test_a_capture_that_nobody_announced_is_found(
+def test_an_unannounced_capture_is_found(
     begin_capture: Callable[[Stream], Callable[[], int]], pool: rmm.mr.PoolMemoryResource
 ) -> None:
     stream = Stream(flags=CudaStreamFlags.NON_BLOCKING)
     for _ in range(3):
-        rmm.DeviceBuffer(size=256, stream=stream, mr=pool)  # the next one comes from the thread's own cache
+        rmm.DeviceBuffer(size=256, stream=stream, mr=pool)  # fills the thread's own cache
     end = begin_capture(stream)
     assert pool.check_capture
     with pytest.raises(RuntimeError, match="capture_scope"):
@@ -535,7 +535,7 @@ pools_of_all_kinds: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("make", pools_of_all_kinds.values(), ids=pools_of_all_kinds)
-def test_pools_look_for_captures_at_first(make: Callable[[], Any]) -> None:
+def test_pools_check_for_captures_by_default(make: Callable[[], Any]) -> None:
     assert make().check_capture
 
 

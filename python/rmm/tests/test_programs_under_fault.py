@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole programs that use the plug-ins, each with one call of CUDA failing: they end with an error that says why, or go on."""
+"""Runs programs with plug-ins while one call of CUDA fails: they end with an error that names the reason, or go on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ needs = {"dask_plug_in": "distributed", "numba_plug_in": "numba"}
 def test_any_call_of_a_program_may_fail(name: str, tmp_path: Path) -> None:
     if name in needs and find_spec(needs[name]) is None:
         pytest.skip(f"needs {needs[name]}")
-    # The package that is tested has assertions, which end a process where a destructor cannot give something back.
+    # The tested package has assertions, which abort the process if a destructor cannot free something.
     done = subprocess.run(
         [sys.executable, str(driver), "--without-ends", str(programs[name])],
         cwd=tmp_path,

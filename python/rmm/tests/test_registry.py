@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which resource serves which device"""
+"""The resource of each device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_devices_have_resources_of_their_own(second_device: int) -> None:
 
 
 @pytest.mark.parametrize("resource", [None, "cuda", rmm.mr.CudaMemoryResource])
-def test_other_things_cannot_be_set(resource: Any) -> None:
+def test_only_resources_can_be_set(resource: Any) -> None:
     with pytest.raises((TypeError, AttributeError)):
         rmm.mr.set_current_device_resource(resource)
     with pytest.raises((TypeError, AttributeError)):
@@ -50,7 +50,7 @@ def test_other_things_cannot_be_set(resource: Any) -> None:
 
 
 @pytest.mark.parametrize("device", [-1, 99])
-def test_there_are_no_other_devices(device: int, cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_unknown_devices_are_refused(device: int, cuda: rmm.mr.CudaMemoryResource) -> None:
     with pytest.raises(ValueError, match=f"no device {device}"):
         rmm.mr.set_per_device_resource(device, cuda)
     with pytest.raises(ValueError, match=f"no device {device}"):
@@ -61,11 +61,11 @@ def test_there_are_no_other_devices(device: int, cuda: rmm.mr.CudaMemoryResource
 def test_memory_of_the_device() -> None:
     free, total = rmm.mr.available_device_memory()
     assert 0 < free <= total
-    buffer = rmm.DeviceBuffer(size=64 << 20)  # a smaller one may lie in what the driver keeps
+    buffer = rmm.DeviceBuffer(size=64 << 20)  # the driver might serve a smaller one from memory that it keeps
     assert rmm.mr.available_device_memory()[0] <= free - buffer.size
 
 
-def test_it_is_always_initialized() -> None:
+def test_the_package_is_always_initialized() -> None:
     assert rmm.is_initialized()
     assert rmm.mr.is_initialized()
 
@@ -105,7 +105,7 @@ def test_reinitialize_takes_devices(second_device: int) -> None:
     assert rmm.mr.get_per_device_resource_type(second_device) is rmm.mr.CudaMemoryResource
 
 
-def test_reinitialize_of_a_device_that_there_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+def test_reinitialize_refuses_unknown_devices(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(gpu.CUDARuntimeError, match="invalid device"):
         rmm.reinitialize(devices=1000)
     assert gpu.getDevice() == 0
@@ -189,7 +189,7 @@ def test_logging_can_be_switched(tmp_path: Path, cuda: rmm.mr.CudaMemoryResource
     rmm.mr.set_current_device_resource(cuda)
     assert rmm.get_log_filenames() == {0: None}
     rmm.enable_logging(log_file_name=str(tmp_path / "x.csv"))
-    rmm.enable_logging(log_file_name=str(tmp_path / "y.csv"))  # it is enabled
+    rmm.enable_logging(log_file_name=str(tmp_path / "y.csv"))  # has no effect, because logging is enabled
     assert rmm.get_log_filenames() == {0: str(tmp_path / "x.dev0.csv")}
     rmm.DeviceBuffer(size=100)
     rmm.mr._flush_logs()
@@ -286,7 +286,7 @@ from rmm.pylibrmm.memory_resource._registry import forget_registered_resources, 
 
 devices = range(16)
 sys.setswitchinterval(1e-6)
-kept = []  # a resource that the registry has lost lives on: the test looks at which it is, not at freed memory
+kept = []  # keeps resources that the registry has lost, so that their addresses can be compared
 
 
 def ask():

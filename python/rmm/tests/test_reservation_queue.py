@@ -22,7 +22,7 @@ def wait_until(queue: rmm.mr.ReservationQueue, waiting: int) -> None:
         time.sleep(0.001)
 
 
-def test_memory_that_is_there_is_reserved_at_once() -> None:
+def test_available_memory_is_reserved_immediately() -> None:
     source = pool()
     queue = rmm.mr.ReservationQueue(source)
     with queue.reserve_or_wait("1MiB", priority=3, timeout=0) as task:
@@ -87,7 +87,7 @@ def test_parts_of_a_reservation_can_wait_too() -> None:
         queue.reserve_or_wait(MIB)
 
 
-def test_what_can_never_be_had_is_refused_at_once() -> None:
+def test_impossible_requests_are_refused_immediately() -> None:
     source = pool()
     task = source.reserve(2 * MIB)
     for owner, most in ((source, "4"), (task, "2")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work of a buffer while another device than its own is current.
+"""Buffers whose device is not the current one.
 
 The handle of a default stream names a stream of the current device. Programs run under the ordering checker of the simulator:
 they end with status 66 if two uses of the same memory are not ordered.

@@ -33,7 +33,7 @@ def pool() -> rmm.mr.ElasticPoolMemoryResource:
 
 @pytest.fixture
 def shared(pool: rmm.mr.ElasticPoolMemoryResource) -> rmm.DeviceBuffer:
-    """Five MiB, which lie in several chunks and do not begin with one."""
+    """A buffer of 5 MiB that covers several chunks and does not begin at one."""
     before = rmm.DeviceBuffer(size=MIB, mr=pool)
     buffer = rmm.DeviceBuffer(size=5 * MIB, mr=pool)
     del before
@@ -85,14 +85,14 @@ def test_imported_memory_is_not_copied(pool: rmm.mr.ElasticPoolMemoryResource, s
 
 
 def test_descriptors_are_closed_once(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
-    pool.export_descriptors(shared.ptr, shared.size).close()  # what the first export opens for good
+    pool.export_descriptors(shared.ptr, shared.size).close()  # opens descriptors that the process keeps
     before = open_descriptors()
     exported = pool.export_descriptors(shared.ptr, shared.size)
     assert open_descriptors() == before + len(exported.descriptors)
     exported.close()
     exported.close()
     assert open_descriptors() == before
-    pool.export_descriptors(shared.ptr, shared.size)  # the last reference closes them as well
+    pool.export_descriptors(shared.ptr, shared.size)  # the destructor closes them, too
     gc.collect()
     assert open_descriptors() == before
 
@@ -101,13 +101,15 @@ def test_imported_memory_goes_with_the_object(pool: rmm.mr.ElasticPoolMemoryReso
     exported = pool.export_descriptors(shared.ptr, shared.size)
     size = shared.size
     del shared, pool
-    imported = ImportedMemory(exported)  # the chunks stay as long as anybody has them
+    imported = ImportedMemory(exported)  # imported memory keeps the chunks
     assert rmm.DeviceBuffer.from_device(imported).size == size
     exported.close()
     del imported
 
 
-def test_what_cannot_be_exported_is_refused(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+def test_memory_that_cannot_be_exported_is_refused(
+    pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer
+) -> None:
     private = rmm.mr.ElasticPoolMemoryResource()
     buffer = rmm.DeviceBuffer(size=MIB, mr=private)
     with pytest.raises(RuntimeError, match="without the option share_descriptors"):
@@ -121,7 +123,9 @@ def test_what_cannot_be_exported_is_refused(pool: rmm.mr.ElasticPoolMemoryResour
         pool.export_descriptors(shared.ptr, 1.5)  # type: ignore[arg-type]
 
 
-def test_what_nobody_exported_is_refused(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+def test_memory_that_was_not_exported_is_refused(
+    pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer
+) -> None:
     exported = pool.export_descriptors(shared.ptr, shared.size)
     for bad in (
         ExportedMemory(0, 0, exported.chunk_bytes),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m rmm simulate`: programs of others on the simulator."""
+"""`python -m rmm simulate`: runs other programs on the simulator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUNTIME = """
 import ctypes, os, sys
 import rmm.mr
 name = os.path.basename(os.environ["LD_PRELOAD"].split(":")[0])
-runtime = ctypes.CDLL(name)  # as a library that is linked to the runtime finds it
+runtime = ctypes.CDLL(name)  # the name by which linked libraries find the runtime
 driver = ctypes.CDLL("libcuda.so.1")
 before = rmm.mr.available_device_memory()[0]
 pointer, device = ctypes.c_void_p(), ctypes.c_int(-1)

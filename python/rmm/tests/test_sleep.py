@@ -42,7 +42,7 @@ def free_bytes() -> int:
 
 
 def fill_device() -> list[rmm.DeviceBuffer]:
-    """Takes all memory of the device. That can be more than it calls free: the driver empties its own pools for it."""
+    """Allocates all memory of the device. This can exceed the free memory, because the driver empties its own pools first."""
     cuda = rmm.mr.CudaMemoryResource()
     taken = []
     nbytes = free_bytes()
@@ -55,7 +55,7 @@ def fill_device() -> list[rmm.DeviceBuffer]:
 
 
 def has_free(nbytes: int) -> bool:
-    """Whether the device has so much free; a GPU takes a little for itself."""
+    """Returns whether the device has so many free bytes, except for a little that a GPU takes itself."""
     slack = 0 if cuda_backend == "sim" else 8 * MiB
     return abs(free_bytes() - nbytes) <= slack
 
@@ -63,7 +63,7 @@ def has_free(nbytes: int) -> bool:
 @pytest.fixture
 def sleeper() -> Sleeper:
     made = Sleeper(chunk_size="2MiB")
-    made.pool()  # what the device needs for itself is not that of a tag
+    made.pool()  # so that memory the device needs itself is not attributed to a tag
     return made
 
 
@@ -130,7 +130,7 @@ def test_the_memory_of_the_host_is_retained_on_request(sleeper: Sleeper) -> None
         buffer = rmm.DeviceBuffer(size=4 * MiB, mr=pool)
     first = address_of_copy()
     others = rmm.mr.PinnedHostMemoryResource()
-    taken = rmm.DeviceBuffer(size=4 * MiB, mr=others)  # would get the memory if it was free
+    taken = rmm.DeviceBuffer(size=4 * MiB, mr=others)  # would get that memory if it was free
     assert address_of_copy() == first
     saver.retain_cpu_backup = False
     assert not saver.retain_cpu_backup
@@ -145,7 +145,7 @@ def test_nothing_is_released_or_mapped_twice(sleeper: Sleeper) -> None:
     free = free_bytes()
     assert sleeper.pause("cache") == 0
     assert sleeper.pause() == 0
-    assert sleeper.pause("cache", keep=False) == 0  # the contents of the first call are kept
+    assert sleeper.pause("cache", keep=False) == 0  # keeps the contents, as the first call said
     assert has_free(free)
     sleeper.resume()
     free = free_bytes()
@@ -252,7 +252,7 @@ def test_a_tag_is_not_paused_before_its_regions_end(sleeper: Sleeper) -> None:
         for tag in ("cache", None):
             with pytest.raises(RuntimeError, match="a region with the tag 'cache' has not ended"):
                 sleeper.pause(tag)
-        assert buffer.tobytes() == b"weights"  # all or nothing
+        assert buffer.tobytes() == b"weights"  # nothing was paused
         assert sleeper.pause("weights", keep=True) == 2 * MiB
     finally:
         end.set()
@@ -274,12 +274,12 @@ def test_unknown_tags_are_named(sleeper: Sleeper) -> None:
 
 
 @pytest.mark.parametrize("tag", ["weights (pinned)", "weights (pageable)"])
-def test_a_tag_does_not_end_as_those_that_name_what_is_kept(sleeper: Sleeper, tag: str) -> None:
+def test_a_tag_must_not_end_like_tags_of_the_pool(sleeper: Sleeper, tag: str) -> None:
     with pytest.raises(ValueError, match="choose another tag"), sleeper.region(tag):
         pass
 
 
-def test_a_tag_is_text(sleeper: Sleeper) -> None:
+def test_a_tag_has_to_be_a_str(sleeper: Sleeper) -> None:
     with pytest.raises(TypeError, match="a tag is a str, not NoneType"), sleeper.region(None, keep=True):  # type: ignore[arg-type]
         pass
 
@@ -297,14 +297,14 @@ def test_kept_contents_keep_their_pool() -> None:
     assert kept.readonly
 
 
-def test_what_wakes_up_before_memory_runs_out_stays_awake() -> None:
+def test_memory_that_woke_up_before_a_failure_stays_awake() -> None:
     sleeper = Sleeper(chunk_size="2MiB")
     with sleeper.region("first", keep=True) as pool:
         first = buffer_of(b"first", pool)
     with sleeper.region("second", keep=True) as pool:
         second = rmm.DeviceBuffer(size=64 * MiB, mr=pool)
     sleeper.pause()
-    rmm.sleep._empty_cache()  # which resume() empties before it gives up
+    rmm.sleep._empty_cache()  # resume() empties this cache before it fails
     room = rmm.DeviceBuffer(size=16 * MiB, mr=rmm.mr.CudaMemoryResource())
     rest = fill_device()
     del room
@@ -362,7 +362,7 @@ def test_tensors_of_a_region_sleep(sleeper: Sleeper, torch: Any) -> None:
 
 
 @needs_simulator
-def test_what_pytorch_keeps_for_later_is_neither_copied_nor_mapped_again(sleeper: Sleeper, torch: Any) -> None:
+def test_memory_cached_by_pytorch_is_neither_copied_nor_mapped_again(sleeper: Sleeper, torch: Any) -> None:
     with sleeper.region("weights", keep=True):
         kept, freed = torch.empty(4 * MiB), torch.empty(8 * MiB)
     address = freed.ptr
@@ -435,13 +435,13 @@ def test_a_graph_has_memory_of_its_own_as_long_as_it_lives(sleeper: Sleeper, tor
     with sleeper.cuda_graph(sharing, pool="handle", tag="graph"):
         assert sharing.pool is handle
     with sleeper.cuda_graph(sharing, pool="handle", tag="graph", keep=True):
-        assert sharing.pool is not handle  # memory of one kind is not that of the other
+        assert sharing.pool is not handle  # memory with other contents
     assert sleeper.pause("graph") == 4 * MiB
     view = sleeper.kept_contents(tensor.ptr, 1)
     assert view is not None
     sleeper.resume("graph")
     del tensor
-    assert sleeper.release_unused() == 0  # the graph needs it
+    assert sleeper.release_unused() == 0  # the graph still needs it
     del first, second, sharing, handle
     gc.collect()
     assert sleeper.release_unused() == 4 * MiB
@@ -495,7 +495,7 @@ def test_a_resume_that_lacks_memory_empties_the_cache_of_pytorch(
 
 def test_sources_of_segments_are_found_again_when_they_are_gone() -> None:
     pool = rmm.mr.ElasticPoolMemoryResource()
-    for _ in range(300):  # more than there are at a time
+    for _ in range(300):  # more than the largest number of sources
         source = SegmentSource(pool, rmm.tag("weights"))
         assert source.allocate_address
         del source
@@ -509,7 +509,7 @@ def test_sources_of_segments_are_found_again_when_they_are_gone() -> None:
 
 
 @needs_simulator
-def test_the_look_alike_keeps_what_has_a_backup(sleeper: Sleeper, torch: Any) -> None:
+def test_torch_memory_saver_keeps_contents_with_a_backup(sleeper: Sleeper, torch: Any) -> None:
     saver = TorchMemorySaver(sleeper)
     saver.hook_mode = "preload"
     assert saver.hook_mode == "preload"
@@ -537,7 +537,7 @@ def test_the_look_alike_keeps_what_has_a_backup(sleeper: Sleeper, torch: Any) ->
         pass
 
 
-def test_the_look_alike_refuses_what_it_cannot_do(sleeper: Sleeper) -> None:
+def test_torch_memory_saver_refuses_unsupported_options(sleeper: Sleeper) -> None:
     saver = TorchMemorySaver(sleeper)
     scopes: list[tuple[type[Exception], Callable[[], Any]]] = [
         (NotImplementedError, lambda: saver.region(enable_disk_backup=True)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rmm.sleep with PyTorch: the cases that torch_memory_saver has tests for, through its interface and through ours.
+"""rmm.sleep with PyTorch. Covers the cases of torch_memory_saver's own tests, through its interface and through RMM's.
 
 Programs without kernels also run on the simulator. Each program has the device alone, because it compares what the device has
 free.
@@ -28,11 +28,11 @@ begin = """
 
     MiB = 1 << 20
     big = (64 if cuda_backend == "sim" else 512) * MiB
-    slack = 16 * MiB  # what the driver takes for graphs and tables of pages
+    slack = 16 * MiB  # memory that the driver takes for graphs and page tables
 
     def free():
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # of what comparisons took
+        torch.cuda.empty_cache()  # frees memory that comparisons took
         return torch.cuda.mem_get_info()[0]
 
     def fill(tensor, value):  # without a kernel
@@ -48,7 +48,7 @@ begin = """
 
     def captured(tensor, **options):
         graph = torch.cuda.CUDAGraph()
-        warm = tensor + 1  # so that kernels are loaded
+        warm = tensor + 1  # loads the kernels
         del warm
         torch.cuda.synchronize()
         with torch_memory_saver.cuda_graph(graph, **options):
@@ -68,7 +68,7 @@ begin = """
         assert holds(y, 4)
 
     if cuda_backend == "cuda":
-        load_kernels()  # which take memory of the device, and keep it
+        load_kernels()  # kernels take device memory, and keep it
     gc.collect()
     torch.cuda.empty_cache()
 """
@@ -99,7 +99,7 @@ programs = {
         assert holds(tensors["weights"], 1)
         torch_memory_saver.pause("weights")
         assert rmm.sleep._sleeper.pool().mapped_bytes == 0
-        assert start - free() <= slack, start - free()  # nothing is stranded
+        assert start - free() <= slack, start - free()  # all memory is usable
         torch_memory_saver.pause()
         torch_memory_saver.resume("weights")
         assert holds(tensors["weights"], 1)
@@ -126,7 +126,7 @@ programs = {
                 assert backup.dtype == torch.int32 and backup.shape == (1000, 10_000)
                 assert torch.equal(backup, expected)
                 assert torch.equal(torch_memory_saver.get_cpu_backup(kept[1:2], zero_copy=zero_copy), expected[1:2])
-            backup[0, 0] = 42  # of the copy that resume() uses
+            backup[0, 0] = 42  # the copy that resume() uses
             torch_memory_saver.resume()
             assert kept.cpu()[0, 0] == 42
             assert torch.equal(kept[1:].cpu(), expected[1:])
@@ -142,7 +142,7 @@ programs = {
             assert holds(out, 4)
             awake = free()
             torch_memory_saver.pause("graph")
-            assert start - free() <= slack, start - free()  # what the graph needs besides memory
+            assert start - free() <= slack, start - free()  # graphs need other memory, too
             torch_memory_saver.resume("graph")
             assert free() >= awake - 2 * MiB
             if keep:
@@ -170,7 +170,7 @@ programs = {
         torch.cuda.synchronize()
         handle = torch.cuda.graph_pool_handle()
         graphs = []
-        for _ in range(2):  # they share memory
+        for _ in range(2):  # both graphs share memory
             graph = torch.cuda.CUDAGraph()
             with torch_memory_saver.cuda_graph(graph, pool=handle, tag="graph"):
                 cache.copy_(x @ weights)
@@ -213,7 +213,7 @@ programs = {
             awake = free()
             torch_memory_saver.pause()
             assert free() - awake >= 256 * MiB + 4 * 2048 * 2048 * 4
-            others = filled(step)  # training has the device
+            others = filled(step)  # the device is free for training
             del others
             torch.cuda.empty_cache()
             torch_memory_saver.resume("weights")
@@ -301,7 +301,7 @@ programs = {
             raise AssertionError("a region of memory that sleeps")
         rmm.sleep.resume("weights")
         assert holds(tensor, 5)
-        assert start - free() < big + 88 * MiB + 64 * MiB  # what was freed is not mapped again
+        assert start - free() < big + 88 * MiB + 64 * MiB  # freed memory is not mapped again
         with rmm.sleep.region("weights", keep=True):
             again = filled(7)
         assert holds(tensor, 5) and holds(again, 7)
@@ -339,7 +339,7 @@ programs = {
             tensor = filled(1, total // 3 // MiB * MiB)
         rmm.sleep.pause()
         others = filled(2, int(total * 0.8) // MiB * MiB)
-        del others  # stays in PyTorch's cache
+        del others  # PyTorch's cache keeps the memory
         rmm.sleep.resume()
         fill(tensor, 4)
         assert holds(tensor[:MiB], 4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SpillResourceAdaptor: a function that frees memory in time, and watermarks."""
+"""SpillResourceAdaptor: a function that frees memory before the pool runs out, and watermarks."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_other_threads_run_while_a_function_waits() -> None:
     worker.join()
 
 
-def test_nothing_is_asked_for_more_than_the_maximum() -> None:
+def test_no_spill_for_requests_above_the_maximum() -> None:
     cache = Cache(maximum=32 * KIB)
     cache.add(3)
     for size in (65 * KIB, 1 << 62):
@@ -175,7 +175,7 @@ def test_nothing_is_asked_for_more_than_the_maximum() -> None:
     assert cache.asked == []
 
 
-def test_more_than_the_maximum_is_asked_for_if_the_pool_has_as_much() -> None:
+def test_spill_for_requests_above_the_maximum_if_the_pool_has_as_much() -> None:
     cache = Cache(maximum=32 * KIB)
     cache.add(4)
     assert buffer(40, cache.resource).size == 40 * KIB

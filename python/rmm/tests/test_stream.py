@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams and pools of them"""
+"""Streams and stream pools."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_protocol_is_understood() -> None:
         Stream(Foreign(3, 0))
 
 
-def test_what_is_wrapped_stays() -> None:
+def test_a_wrapped_stream_is_kept_alive() -> None:
     import weakref
 
     foreign = Foreign(0, 1)
@@ -91,7 +91,7 @@ def test_what_is_wrapped_stays() -> None:
 
 
 @pytest.mark.parametrize("obj", [1, "stream", object()])
-def test_other_things_are_no_streams(obj: Any) -> None:
+def test_other_types_are_not_streams(obj: Any) -> None:
     with pytest.raises(TypeError, match=f"Cannot create stream from {type(obj)}"):
         Stream(obj)
 
@@ -114,7 +114,7 @@ def test_handles_of_numba_may_be_ctypes() -> None:
     assert Stream(cls()) == DEFAULT_STREAM
 
 
-def test_a_stream_equals_no_other_thing() -> None:
+def test_a_stream_does_not_equal_other_types() -> None:
     assert DEFAULT_STREAM != 0
     assert DEFAULT_STREAM != LEGACY_DEFAULT_STREAM
     assert DEFAULT_STREAM in {DEFAULT_STREAM}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-in for PyTorch: the functions that PyTorch calls, called here, and PyTorch itself, where it can use a device."""
+"""The plug-in for PyTorch: its functions called directly, and PyTorch itself if it can use a device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ needs_kernels = pytest.mark.skipif(cuda_backend == "sim", reason="needs a GPU: t
 
 
 class Library:
-    """The functions of the shared object with their types."""
+    """The functions of the shared object, with their types."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(rmm_torch._library_path)
@@ -61,7 +61,7 @@ def library() -> Library:
 
 @pytest.fixture
 def counted() -> Iterator[rmm.mr.StatisticsResourceAdaptor]:
-    """Statistics of what is allocated on the current device."""
+    """Counts allocations on the current device."""
     resource = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
     rmm.mr.set_current_device_resource(resource)
     yield resource
@@ -147,7 +147,7 @@ def test_a_block_that_another_stream_uses_goes_back_once(
     assert counted.allocation_counts.current_count == 0
 
 
-def test_a_segment_that_there_is_no_memory_for_is_null(library: Library, small_pool: rmm.mr.PoolMemoryResource) -> None:
+def test_a_segment_that_does_not_fit_is_null(library: Library, small_pool: rmm.mr.PoolMemoryResource) -> None:
     assert library.allocate_segment(1 << 30, 0, None) is None
 
 
@@ -172,7 +172,7 @@ def test_the_base_of_a_block_is_the_allocation_it_lies_in(
     assert size.value >= 1 << 20
 
 
-def test_emptying_the_cache_of_what_keeps_nothing_does_nothing(
+def test_emptying_the_cache_of_a_resource_without_a_pool_does_nothing(
     library: Library, counted: rmm.mr.StatisticsResourceAdaptor
 ) -> None:
     ptr = library.allocate(1000, 0, None)
@@ -219,7 +219,7 @@ def test_statistics_have_the_size_of_a_pinned_pool(library: Library) -> None:
     library.deallocate(ptr, 1000, 0, None)
 
 
-def test_there_are_no_statistics_of_a_device_that_is_not_there() -> None:
+def test_statistics_of_an_unknown_device_are_an_error() -> None:
     for device in (-1, 1000):
         with pytest.raises(ValueError, match=f"no device {device}"):
             rmm_torch.memory_stats(device)
@@ -229,7 +229,7 @@ def test_there_are_no_statistics_of_a_device_that_is_not_there() -> None:
 
 
 class Storage:
-    """As PyTorch's, of a tensor that lies `offset` bytes behind the begin of a segment."""
+    """A stand-in for PyTorch's storage: a tensor `offset` bytes after the begin of a segment."""
 
     def __init__(self, segment: int, offset: int) -> None:
         self.segment, self.offset = segment, offset
@@ -258,7 +258,7 @@ def test_the_place_of_a_shared_tensor_is_that_in_the_allocation_of_the_driver(
     shared = storage_class(segment, 4096)._share_cuda_()
     assert shared == (0, b"handle", 512, segment + 4096 - library.base_allocation(segment, None), *shared[4:])
     assert shared[3] > 4096
-    assert storage_class(before + 256, 256)._share_cuda_()[3] == 256  # no segment of ours begins there
+    assert storage_class(before + 256, 256)._share_cuda_()[3] == 256  # RMM has no segment there
     library.deallocate_segment(segment, 8192, 0, None)
     library.deallocate(before, 1000, 0, None)
 
@@ -330,14 +330,14 @@ def test_a_snapshot_leaves_out_addresses_without_memory(library: Library) -> Non
     for segment in snapshot["segments"]:
         ends = [segment["address"], *(block["address"] + block["size"] for block in segment["blocks"])]
         assert [block["address"] for block in segment["blocks"]] == ends[:-1]
-    pool.pause()  # the blocks keep their addresses
+    pool.pause()  # blocks keep their addresses
     assert rmm_torch.memory_snapshot()["segments"] == []
     pool.resume()
     library.deallocate(blocks[0], sizes[0], 0, None)
     library.deallocate(blocks[2], sizes[2], 0, None)
 
 
-def test_a_snapshot_of_what_is_no_pool_is_empty(library: Library, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+def test_a_snapshot_without_a_pool_is_empty(library: Library, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
     assert rmm_torch.memory_snapshot()["segments"] == []
 
 
@@ -441,7 +441,7 @@ def test_a_pytorch_without_cuda_is_left_out_unless_it_is_named(monkeypatch: pyte
 
 @cache
 def reason_to_skip() -> str:
-    """Why PyTorch cannot be tested here; empty if it can."""
+    """Returns why PyTorch cannot be tested here; empty if it can."""
     if find_spec("torch") is None:
         return "PyTorch is not installed"
     probe = "import torch; raise SystemExit(0 if torch.cuda.is_available() else 77)"
@@ -529,7 +529,7 @@ def test_statistics_of_pytorch_are_served(done: Done) -> None:
         assert pickle.load(file)["segments"] == segments
     import base64, re
     data = max(re.findall("[A-Za-z0-9+/=]+", _memory_viz.segment_plot(torch.cuda.memory._snapshot())), key=len)
-    assert pickle.loads(base64.b64decode(data))["segments"] == segments  # what the page shows
+    assert pickle.loads(base64.b64decode(data))["segments"] == segments  # decodes the data that the page shows
 """)
 def test_snapshots_of_pytorch_are_served(done: Done) -> None:
     assert done.returncode == 0, done.stderr
@@ -698,7 +698,7 @@ def test_a_pool_of_pytorch_takes_its_segments_from_rmm(done: Done) -> None:
 
     Path("child.py").write_text("def look(tensors, answers): answers.put(float(tensors.get().sum()))")
     import child as program
-    before = rmm.DeviceBuffer(size=8 << 20)  # so that the segment is not where the pool begins
+    before = rmm.DeviceBuffer(size=8 << 20)  # so that the segment does not begin where the pool does
     mine = rmm_torch.mem_pool()
     with torch.cuda.use_mem_pool(mine):
         others = [torch.zeros(1000, device="cuda") for _ in range(3)]
@@ -759,7 +759,7 @@ print(train())
 @needs_kernels
 @pytest.mark.program(f"""
     import os, subprocess, sys
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # one result for one computation
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # makes results reproducible
     code = {"import torch" + training!r}
     theirs = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     exec(code)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces: by environment alone, with the stacks of Python, and what `python -m rmm` does with them."""
+"""Traces: started by environment variables, with Python stacks, and read by `python -m rmm`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from rmm.pylibrmm.memory_resource._adaptors import EnvironmentTrace
 
 @dataclass
 class Trace:
-    """What a file holds: see tools/recorded/README.md."""
+    """Reads a trace file; see tools/recorded/README.md."""
 
     events: list[tuple[int, int, list[int]]] = field(default_factory=list)  # kind, size, stack
-    names: dict[int, str] = field(default_factory=dict)  # of frames
+    names: dict[int, str] = field(default_factory=dict)  # names of frames, by number
 
     @classmethod
     def read(cls, path: Path | str) -> Trace:
@@ -67,13 +67,13 @@ class Trace:
 
 
 def frames_here(stack: list[str]) -> list[str]:
-    """The functions of this file in a stack, innermost first."""
+    """Returns the functions of this file in a stack, innermost first."""
     return [name.split(" at ")[0] for name in stack if f" at {__file__}:" in name]
 
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch, cuda: rmm.mr.CudaMemoryResource) -> rmm.mr.TraceResourceAdaptor:
-    """Traces each allocation with its stack, to the file `trace`."""
+    """Traces all allocations and their stacks to the file `trace`."""
     monkeypatch.setenv("RMM_TRACE_STACKS", "1")
     return rmm.mr.TraceResourceAdaptor(cuda, "trace")
 
@@ -123,7 +123,7 @@ def test_stacks_of_other_threads_are_theirs(traced: rmm.mr.TraceResourceAdaptor)
 def test_a_thread_that_has_the_lock_of_the_interpreter_reads_its_own_frames(
     traced: rmm.mr.TraceResourceAdaptor,
 ) -> None:
-    """As it has in functions that PyTorch calls. Nobody else could read them: it would take the time that others get."""
+    """PyTorch holds the GIL when it calls such functions. The reader thread cannot get it, and waiting would take too long."""
     library = ctypes.PyDLL(str(Path(rmm.librmm.__file__).with_name("_torch_allocator.so")))
     library.allocate.restype = ctypes.c_void_p
     library.allocate.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
@@ -152,7 +152,7 @@ def test_long_names_lose_their_beginning(traced: rmm.mr.TraceResourceAdaptor) ->
 
 
 def run(program: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A program that knows nothing of traces."""
+    """Runs a program that does not know of traces."""
     path = tmp_path / "program.py"
     path.write_text("import rmm\n" + program)
     return subprocess.run(
@@ -225,7 +225,7 @@ import os, signal, sys, threading, time, warnings
 from rmm.pylibrmm.memory_resource._registry import _end_python_frames
 
 warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads, which is meant here
-sys.setswitchinterval(1000)  # the thread that reads frames gets the GIL only when this one gives it away
+sys.setswitchinterval(1000)  # the thread that reads frames gets the GIL only if this thread releases it
 traced = rmm.mr.TraceResourceAdaptor(rmm.mr.CudaMemoryResource(), "trace")
 has_ended = False
 
@@ -250,7 +250,7 @@ for _ in range(20):
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status in (0, 1), "the child waits for ever"
     slow_children += status
-assert slow_children < 5, "they have waited for a thread of their parent"  # of a busy machine a few may be slow
+assert slow_children < 5, "they have waited for a thread of their parent"  # some may be slow on a busy machine
 has_ended = True
 thread.join()
 """
@@ -317,7 +317,7 @@ def test_commands_say_that_the_trace_program_is_missing(
 
 @pytest.mark.skipif(trace_program.find_trace_program() is None, reason="the package has no rmm-trace")
 def test_report_and_advise(tmp_path: Path) -> None:
-    for _ in range(5):  # on a busy machine the stack may take longer to read than an allocation waits for it
+    for _ in range(5):  # on a busy machine, reading the stack can exceed the time that an allocation waits
         run("a = rmm.DeviceBuffer(size=4096)", tmp_path, RMM_TRACE_FILE="run.rmmtrace", RMM_TRACE_STACKS="1")
         if b"program.py:2" in (tmp_path / "run.rmmtrace").read_bytes():
             break

@@ -36,7 +36,7 @@ class SleepModeBackend:
 
 
 class Factory:
-    """vLLM's registry of backends."""
+    """A stand-in for vLLM's registry of backends."""
 
     def __init__(self) -> None:
         self.loaders: dict[str, Callable[[], Any]] = {}
@@ -49,7 +49,7 @@ class Factory:
 
 @pytest.fixture
 def factory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Factory]:
-    """The registry of a stand-in for vLLM, which is imported."""
+    """Imports a stand-in for vLLM, and returns its registry."""
     names = ("vllm", "vllm.device_allocator", "vllm.device_allocator.cumem", "vllm.device_allocator.sleep_mode_backend")
     modules = {name: ModuleType(name) for name in names}
     for name, module in modules.items():
@@ -69,7 +69,7 @@ def factory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Factory]:
 
 @pytest.fixture
 def allocator() -> Iterator[CuMemAllocator]:
-    """The object of the process, and its memory."""
+    """The process's allocator. Destroyed after the test."""
     before = CuMemAllocator.instance
     CuMemAllocator.instance = CuMemAllocator(Sleeper(chunk_size="2MiB"))
     yield CuMemAllocator.instance
@@ -112,7 +112,7 @@ def test_sleep_keeps_the_contents_of_the_named_tags(
     assert allocator._sleeper.pool().mapped_bytes == 0
     assert abs(rmm.mr.available_device_memory()[0] - before) <= (0 if cuda_backend == "sim" else 8 * MiB)
     assert {tag for tag, buffer in buffers.items() if is_kept(allocator, buffer)} == kept
-    allocator.sleep(("kv_cache",))  # changes nothing of what is asleep
+    allocator.sleep(("kv_cache",))  # already asleep: stays as it is
     assert not is_kept(allocator, buffers["kv_cache"])
     allocator.wake_up()
     for tag in kept:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocator for Warp: with a stand-in for Warp that allocates as its arrays do, and with Warp where there is a GPU."""
+"""The allocator for Warp: with a stand-in that allocates like Warp's arrays, and with Warp itself on a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rmm.pylibrmm.stream import Stream
 
 
 class Warp(ModuleType):
-    """What the allocator uses of Warp, and an array that uses an allocator as those of Warp do."""
+    """A stand-in for the module warp: what the allocator uses, and an array that uses an allocator like Warp's."""
 
     __version__ = "1.19.0"
 
@@ -268,7 +268,7 @@ def test_kernels_compute_on_the_pool(done: subprocess.CompletedProcess[str]) -> 
                     assert (y.numpy() == 2 * seed).all()
         except BaseException as error:
             errors.append(error)
-    for seed in range(4):  # Warp keeps one current stream for each device, for all threads
+    for seed in range(4):  # Warp has one current stream for each device, shared by all threads
         work(seed)
     def allocate():
         for _ in range(500):
@@ -324,7 +324,7 @@ def test_graphs_keep_their_memory_if_the_capture_is_announced(done: subprocess.C
     y = wp.array(np.arange(1000, dtype="f4"), device=device)
     assert rmm.DeviceBuffer.from_device(y).tobytes() == np.arange(1000, dtype="f4").tobytes()
     before = used()
-    wp.set_cuda_allocator(wp.utils.AllocatorRmm())  # Warp's own door to RMM works with this package
+    wp.set_cuda_allocator(wp.utils.AllocatorRmm())  # Warp's own allocator for RMM also works with this package
     z = wp.zeros(1024, dtype=float, device=device)
     assert used() - before == 4096
     del z

@@ -19,7 +19,7 @@ from pathlib import Path
 
 
 def folder_of(name: str) -> Path:
-    """The folder of an installed package."""
+    """Returns the folder of an installed package."""
     spec = find_spec(name)
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not places:
@@ -28,14 +28,14 @@ def folder_of(name: str) -> Path:
 
 
 def toolkit() -> Path:
-    """The folder of the CUDA toolkit."""
+    """Returns the folder of the CUDA toolkit."""
     nvcc = shutil.which("nvcc")
     named = os.environ.get("CUDAToolkit_ROOT")  # noqa: SIM112
     return Path(named or (Path(nvcc).resolve().parents[1] if nvcc else "/usr/local/cuda"))
 
 
 def command(source: Path, output: Path, options: list[str]) -> list[str]:
-    """The command that compiles and links `source`."""
+    """Returns the command that compiles and links `source`."""
     rapids, logger, bridge = folder_of("librmm"), folder_of("rapids_logger"), folder_of("rmm_engine_rapids")
     simulator = bridge / "libcudart_sim.so"
     runtime = [f"-L{toolkit() / 'lib64'}", "-lcudart_static", "-ldl", "-lrt", "-lpthread"]

@@ -96,7 +96,7 @@ std::vector<candidate> candidates()
   };
 }
 
-/// Those that can allocate.
+/// Returns the candidates that can allocate on this machine.
 std::vector<candidate> available_candidates()
 {
   std::vector<candidate> available;
@@ -113,7 +113,7 @@ std::vector<candidate> available_candidates()
   return available;
 }
 
-/// What a thread does: in each step it gives the block in a slot back, and allocates another into it.
+/// A step of a thread: frees the block in a slot, and allocates another into the slot.
 struct step {
   std::size_t slot;
   std::size_t bytes;
@@ -123,7 +123,7 @@ struct workload {
   char const* name;
   std::size_t threads;
   std::size_t slots;
-  std::size_t streams;  // of each thread; a slot keeps to one
+  std::size_t streams;  // number of streams of each thread; each slot always uses one stream
   std::size_t least;
   std::size_t most;
 };
@@ -200,7 +200,7 @@ result measure(any_resource const& resource, workload const& what, std::size_t o
   auto const work = [&](std::size_t index) {
     try {
       worker all{resource, what};
-      all.run({steps[index].begin(), steps[index].begin() + static_cast<std::ptrdiff_t>(count / 10)});  // warm
+      all.run({steps[index].begin(), steps[index].begin() + static_cast<std::ptrdiff_t>(count / 10)});  // warm-up
       --waiting;
       while (waiting > 0 && !has_failed) {}
       auto const begin = std::chrono::steady_clock::now();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of RAPIDS on the engine and on RAPIDS' own resources: are results equal, how long, and in how much memory.
+"""Runs programs of RAPIDS on the engine and on RAPIDS' own resources, and compares results, times and memory.
 
     python rapids_programs.py time [--library cudf raft cuvs] [--rounds 5]
     python rapids_programs.py bound [--library cudf] [--limit 16] [--step 32] [--repeats 2]
@@ -40,12 +40,12 @@ from rmm_engine_rapids import EngineMemoryResource
 
 MIB = 1 << 20
 GIB = 1 << 30
-MODULES = 64 * MIB  # for machine code that libraries load late, when all other memory is taken
+MODULES = 64 * MIB  # left free for machine code that libraries load late
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A resource that may hold at most so many bytes."""
+    """A resource, made with a limit on the bytes it may hold."""
 
     name: str
     make: Callable[[int], Any]
@@ -81,7 +81,7 @@ def free_bytes() -> int:
 
 @contextlib.contextmanager
 def current(candidate: Candidate, most: int) -> Iterator[Any]:
-    """The candidate as the current resource of the device."""
+    """Makes the candidate the current resource. If it has no limit, all other memory of the device is allocated meanwhile."""
     gc.collect()
     plain = rmm.mr.CudaMemoryResource()
     rest = 0 if candidate.is_bounded else max(0, free_bytes() - most - MODULES)
@@ -99,9 +99,9 @@ def current(candidate: Candidate, most: int) -> Iterator[Any]:
             plain.deallocate(ballast, rest)
 
 
-# What RAPIDS' libraries do. A workload makes its input, and returns the function that is measured. That one allocates all it
-# needs from the current resource, and returns a function that reads its result. Equal results read equal, whatever order the
-# library leaves open.
+# Workloads that use RAPIDS' libraries. A workload makes its input and returns the function to measure. That function allocates
+# from the current resource, and returns a function that reads its result. Equal results compare equal: the read removes any
+# order that the library leaves open.
 Read = Callable[[], Any]
 Workload = Callable[[], Callable[[], Read]]
 
@@ -122,7 +122,7 @@ class Cudf:
             draw.integers(0, 1 << 20, self.keys, dtype=np.int64),
         ]
         for column in [*self.fact, *self.dimension]:
-            runtime.cudaHostRegister(column.ctypes.data, column.nbytes, 0)  # uploads are faster then
+            runtime.cudaHostRegister(column.ctypes.data, column.nbytes, 0)  # makes uploads faster
         self.streams = [Stream() for _ in range(8)]
 
     def workloads(self) -> dict[str, Workload]:
@@ -153,7 +153,7 @@ class Cudf:
         return self.plc.sorting.sort(table, [types.Order.ASCENDING] * count, [types.NullOrder.AFTER] * count, stream)
 
     def totals(self, table: Any, stream: Stream = DEFAULT_STREAM) -> Any:
-        """For each value of the first column: the sum of the second, the largest of the third, and the number of rows."""
+        """Returns for each value of the first column the sum of the second, the maximum of the third, and the count of rows."""
         aggregation, groupby = self.plc.aggregation, self.plc.groupby
         _, second, third = table.columns()
         keys, values = groupby.GroupBy(self.part(table, 0)).aggregate(
@@ -220,7 +220,7 @@ class Cudf:
         return lambda: self.answer(fact, dimension, threads)
 
     def answer(self, fact: Any, dimension: Any, threads: int) -> Read:
-        """Threads with a stream each filter, join, group and sort parts of a table of various sizes. Results are united."""
+        """Runs threads that filter, join, group and sort parts of a table, each on its own stream. Combines the results."""
         parts: list[list[Any]] = [[] for _ in range(threads)]
         failures: list[str] = []
         out_of_memory: list[str] = []
@@ -300,7 +300,7 @@ class Raft:
         return self.sparse.coo_matrix((weights, (sources, targets)), shape=(nodes, nodes)).tocsr()
 
     def edges(self) -> Callable[[], Read]:
-        handle = self.make_handle()  # it keeps the resource that is current
+        handle = self.make_handle()  # keeps the resource that is current now
 
         def work() -> Read:
             result = self.draw_edges(handle)
@@ -392,7 +392,7 @@ LIBRARIES: dict[str, type[Cudf] | type[Raft] | type[Cuvs]] = {"cudf": Cudf, "raf
 
 
 def compare(first: Any, second: Any) -> str:
-    """Says "equal" if two results are, and by how much they differ otherwise."""
+    """Returns "equal" if two results are equal, else a text that says how they differ."""
     if isinstance(first, str):
         return "equal" if first == second else "DIFFERENT"
     if isinstance(first, tuple):
@@ -418,7 +418,7 @@ def said(failure: BaseException) -> str:
 
 
 def run(work: Callable[[], Read]) -> tuple[float, Read]:
-    """How many milliseconds it took, and what reads the result."""
+    """Returns the milliseconds that `work` took, and the function that reads its result."""
     synchronize()
     begin = time.perf_counter()
     read = work()
@@ -428,12 +428,12 @@ def run(work: Callable[[], Read]) -> tuple[float, Read]:
 
 @dataclass
 class Outcome:
-    """What the runs of a workload on a resource came to."""
+    """The results of one workload on one resource."""
 
-    first: list[float]  # milliseconds
+    first: list[float]  # milliseconds of first runs
     again: list[float]
-    peak: int | None = None  # bytes that were allocated at once
-    reserved: int | None = None  # bytes that the resource held of the device
+    peak: int | None = None  # most bytes allocated at a time
+    reserved: int | None = None  # device bytes that the resource held
     text: str = ""
 
 
@@ -444,7 +444,7 @@ def measure(names: dict[str, Workload], chosen: list[Candidate], most: int, roun
     for name, workload in names.items():
         outcomes = {each.name: Outcome([], []) for each in chosen}
         expected: Any = None
-        for each in [chosen[0], *chosen]:  # untimed: it loads machine code
+        for each in [chosen[0], *chosen]:  # an untimed run, which loads machine code
             try:
                 result, outcomes[each.name].peak = examine(workload, each, most)
                 outcomes[each.name].text = "" if expected is None else compare(expected, result)
@@ -468,7 +468,7 @@ def measure(names: dict[str, Workload], chosen: list[Candidate], most: int, roun
 
 
 def examine(workload: Workload, candidate: Candidate, most: int) -> tuple[Any, int]:
-    """The result of a workload on a resource, and how many bytes were allocated at once."""
+    """Returns the result of a workload on a resource, and the most bytes allocated at a time."""
     with current(candidate, most):
         counted = rmm.mr.StatisticsResourceAdaptor(rmm.mr.get_current_device_resource())
         rmm.mr.set_current_device_resource(counted)
@@ -494,7 +494,7 @@ def count(size: int | None) -> str:
 
 
 def held(resource: Any, free_before: int) -> int:
-    """What a pool holds of the device after its work."""
+    """Returns the device bytes that a resource holds."""
     if isinstance(resource, EngineMemoryResource):
         figures = resource.figures()
         if figures is not None:
@@ -505,7 +505,7 @@ def held(resource: Any, free_before: int) -> int:
 
 
 def failure_of(workload: Workload, candidate: Candidate, repeats: int, most: int) -> str:
-    """Empty, or what failed."""
+    """Returns why the workload ran out of memory; empty if it did not."""
     try:
         with current(candidate, most):
             work = workload()
@@ -520,7 +520,7 @@ def failure_of(workload: Workload, candidate: Candidate, repeats: int, most: int
 
 
 def live_bytes(workload: Workload, repeats: int) -> int:
-    """How many bytes are allocated at once; with several threads in the worst of the repeats."""
+    """Returns the most bytes allocated at a time, over all repeats: with several threads it varies."""
     with current(Candidate("", lambda _: rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())), 0):
         work = workload()
         for _ in range(repeats):
@@ -530,16 +530,14 @@ def live_bytes(workload: Workload, repeats: int) -> int:
 
 
 def least_enough(fails: Callable[[int], str], live: int, limit: int, step: int) -> tuple[int | None, str]:
-    """The least multiple of `step` that is enough, and what failed in less. None if the limit is not enough."""
+    """Returns the smallest sufficient multiple of `step`, and the failure below it. Returns None if `limit` is too small."""
     failure = fails(limit)
     if failure:
         return None, failure
-    start = least = (
-        live * 3 // 4 // step
-    )  # too few: the live bytes of several threads differ from run to run, but not as much
+    start = least = live * 3 // 4 // step  # less than any run needs: with threads, runs differ by less than a quarter
     most = limit // step
     while most - least > 1:
-        # The answer is usually near the live bytes: look there first.
+        # The answer is usually a little above the live bytes, so look there first.
         middle = min((least + most) // 2, least + max(1, 2 * (least - start), live // step // 16))
         refused = fails(middle * step)
         if refused:
@@ -571,11 +569,11 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--library", nargs="+", choices=sorted(LIBRARIES), default=["cudf"])
     parser.add_argument("--workload", nargs="+", default=[""], help="only workloads whose names contain one of these")
     parser.add_argument("--resource", nargs="+", default=[""], help="only resources whose names contain one of these")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the tables, graphs and vectors")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the sizes of tables, graphs and vectors")
     parser.add_argument("--limit", type=float, default=24, help="GiB that each resource may hold")
-    parser.add_argument("--rounds", type=int, default=5, help="timed, of each workload")
-    parser.add_argument("--step", type=int, default=32, help="MiB, to which bounds are found")
-    parser.add_argument("--repeats", type=int, default=2, help="runs in a bound before it counts as enough")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each workload")
+    parser.add_argument("--step", type=int, default=32, help="resolution of the bounds in MiB")
+    parser.add_argument("--repeats", type=int, default=2, help="runs that must succeed within a bound")
     return parser.parse_args(words)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scikit-build-core, with the packages of RAPIDS that the environment has as requirements of the build."""
+"""The build backend: scikit-build-core, with the installed release of RAPIDS as a requirement of the build."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from scikit_build_core.build import *  # noqa: F403
 def get_requires_for_build_wheel(
     config_settings: dict[str, Any] | None = None,
 ) -> list[str]:
-    """What scikit-build-core requires, RAPIDS' packages, and NVIDIA's where the machine has no CUDA toolkit."""
+    """Returns the requirements: scikit-build-core's, RAPIDS' packages, and NVIDIA's if the machine has no CUDA toolkit."""
     return [*_build.get_requires_for_build_wheel(config_settings), *_requirements()]
 
 
 def get_requires_for_build_editable(
     config_settings: dict[str, Any] | None = None,
 ) -> list[str]:
-    """The same for editable installations."""
+    """Returns the requirements of get_requires_for_build_wheel()."""
     return [*_build.get_requires_for_build_editable(config_settings), *_requirements()]
 
 
@@ -33,5 +33,5 @@ def _requirements() -> list[str]:
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
-    """Refuses: the C++ library lies outside of this folder."""
+    """Raises an error: the C++ library is outside of this folder, so a source distribution would not be complete."""
     raise SystemExit("rmm-engine-rapids has no source distribution: build a wheel in a clone of the repository")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the build the version of the package and the release of RAPIDS that it depends on."""
+"""Provides the version of the package, and its dependency on a release of RAPIDS."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["dynamic_metadata", "get_requires_for_dynamic_metadata"]
 
 
 def get_requires_for_dynamic_metadata(settings: Mapping[str, object] | None = None) -> list[str]:
-    """The release in the metadata is that of the installed package."""
+    """Returns RAPIDS' packages: the installed one decides the release in the metadata."""
     return rapids.requirements(rapids.chosen_release())
 
 
 def dynamic_metadata(field: str, settings: Mapping[str, object] | None = None) -> str | list[str]:
-    """The version is that of the repository, with the release of RAPIDS: 24.08.00+rapids26.10."""
+    """Returns a field of the metadata. The version includes the release of RAPIDS: 24.08.00+rapids26.10."""
     release = rapids.release_of(rapids.installed_version())
     if field == "dependencies":
         return [f"rmm-cu13=={release}.*"]

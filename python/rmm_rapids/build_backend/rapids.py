@@ -22,7 +22,7 @@ _distribution = "rmm-cu13"
 
 
 def release_of(version: str) -> str:
-    """'26.10' for '26.10.0' and for '26.10.00a12'."""
+    """Returns '26.10' for '26.10.0' and for '26.10.00a12'."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None:
         raise SystemExit(f"{version!r} is not a version of {_distribution}")
@@ -30,7 +30,7 @@ def release_of(version: str) -> str:
 
 
 def chosen_release() -> str:
-    """The release that RMM_RAPIDS_RELEASE names, else the one installed where pip installs to, else the newest.
+    """Returns the release in RMM_RAPIDS_RELEASE; else the one installed where pip installs packages; else the newest.
 
     pip builds in an environment of its own, which hides what is installed. Where packages are installed is known all the same.
     """
@@ -44,12 +44,12 @@ def chosen_release() -> str:
 
 
 def requirements(release: str) -> list[str]:
-    """What the bridge for a release is compiled with."""
+    """Returns the packages that the bridge for a release is compiled with."""
     return [f"{name}=={release}.*" for name in (f"lib{_distribution}", _distribution)]
 
 
 def installed_version() -> str:
-    """The version of rmm-cu13 that the build sees."""
+    """Returns the version of rmm-cu13 in the environment of the build."""
     try:
         return version(_distribution)
     except PackageNotFoundError:
@@ -58,7 +58,7 @@ def installed_version() -> str:
 
 
 def package_folder(name: str) -> Path:
-    """The folder of an installed package, without importing it."""
+    """Returns the folder of an installed package without importing it."""
     spec = find_spec(name)
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not places:

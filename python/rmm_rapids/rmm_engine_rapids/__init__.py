@@ -14,7 +14,7 @@ import os
 
 from rmm_engine_rapids import _release
 
-_release.check()  # before what is compiled for that release
+_release.check()  # before importing modules that are compiled for one release
 
 import rmm.mr  # noqa: E402
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module that is compiled for one release of RAPIDS; the package imports it once that release is found."""
+"""The extension module, compiled for one release of RAPIDS. The package imports it only if that release is installed."""
 
 from cython.operator cimport dereference
 from libc.stddef cimport size_t
@@ -63,7 +63,7 @@ cdef extern from "rmm_engine_rapids/engine_resource.hpp" namespace "rmm_engine_r
         optional[pair[rmm_c_report, string]] report() except +
 
 
-# The template is one of RAPIDS' declarations for Cython.
+# RAPIDS' declarations for Cython have this template.
 cdef extern from *:
     optional[device_async_resource_ref] make_device_async_resource_ref(engine_resource&) except +
 

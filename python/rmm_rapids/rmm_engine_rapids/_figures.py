@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What resources tell of themselves."""
+"""Figures and reports of the engine's resources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figures:
-    """What a pool has at one moment, and how it came by it."""
+    """The memory of a pool at one moment, and counts of how allocations were served."""
 
     live_blocks: int  #: allocated, and not given back
     live_bytes: int
@@ -28,7 +28,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Report:
-    """What a pool had when it could not serve an allocation. None is for what is unknown, and for a missing limit."""
+    """The memory of a pool when an allocation failed. None stands for an unknown value, or for no limit."""
 
     text: str  #: the same in words, as in the exception
     asked_bytes: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the installed rmm is the release of RAPIDS that this package is compiled for."""
+"""Checks that the installed rmm is the release of RAPIDS that this package is compiled for."""
 
 from __future__ import annotations
 

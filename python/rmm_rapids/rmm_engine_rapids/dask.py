@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine in the workers of Dask.
+"""The engine in Dask's workers.
 
 >>> client.register_plugin(rmm_engine_rapids.dask.EnginePlugin("elastic,max=80%"))
 
@@ -18,7 +18,7 @@ __all__ = ["EnginePlugin", "dask_setup"]
 
 
 class EnginePlugin(WorkerPlugin):
-    """Makes a resource of the engine the current one of each worker's device, also in workers that come later.
+    """Makes a resource of the engine the current one of each worker's device, also in workers that start later.
 
     Start the cluster without its own options for rmm (``rmm_pool_size`` and the like of Dask-CUDA).
 
@@ -34,12 +34,12 @@ class EnginePlugin(WorkerPlugin):
         self.configuration = configuration
 
     def setup(self, worker: Any) -> None:
-        """Called by Dask in each worker."""
+        """Dask calls this method in each worker."""
         rmm_engine_rapids.enable(self.configuration)
 
 
 def dask_setup(worker: Any) -> None:
-    """Called by Dask where this module is preloaded. With ``RMM_ENGINE_RAPIDS`` the import has done it already."""
+    """Dask calls this function when it preloads this module. With ``RMM_ENGINE_RAPIDS``, the import has set the resource."""
     import os
 
     if not os.environ.get("RMM_ENGINE_RAPIDS"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share. They run on the simulated runtime or on a GPU, whatever the package is built for."""
+"""Shared fixtures. The tests run on the simulated runtime or on a GPU, depending on the build of the package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ collect_ignore = ["test_gpu.py"] if is_simulated else []
 
 @pytest.fixture(autouse=True)
 def _current_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """RAPIDS asks its own CUDA runtime for the current device, which finds no driver beside the simulator.
+    """Answers RAPIDS' question for the current device: its own CUDA runtime finds no driver beside the simulator.
 
     Afterwards the device has RAPIDS' own resource again.
     """
@@ -38,7 +38,7 @@ def _current_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def slack() -> int:
-    """How many bytes of the device the runtime itself may take during a test."""
+    """The bytes of device memory that the runtime itself may take during a test."""
     return 0 if is_simulated else 16 << 20
 
 
@@ -59,7 +59,7 @@ def free_memory() -> Callable[[], int]:
 
 @pytest.fixture
 def run_program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a program of Python in a process of its own."""
+    """Returns a function that runs a Python program in a new process."""
 
     def run(text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         names = ("RMM_ENGINE_RAPIDS", "RMM_RESOURCE")

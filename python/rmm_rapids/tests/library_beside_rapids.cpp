@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a C++ library of RAPIDS is to the bridge: compiled with the headers of librmm, linked with librmm.so, and loaded into the process by
-// somebody else. test_cpp.py compiles and loads it.
+// A C++ library of RAPIDS from the bridge's view: compiled with the headers of librmm, linked with librmm.so, and loaded by another
+// part of the process. test_cpp.py compiles and loads it.
 
 #include <rmm_engine_rapids/engine_resource.hpp>
 
@@ -59,7 +59,7 @@ void check_lifetime()
     CHECK(before - free_bytes() >= 64 * mib);
     owner.deallocate(default_stream(), block, mib, alignment);
   }
-  CHECK(free_bytes() + 16 * mib >= before);  // the runtime itself takes some of a real device
+  CHECK(free_bytes() + 16 * mib >= before);  // a real device's runtime takes some memory itself
 }
 
 void check_adaptors()

@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def compile_file(source: Path, output: Path, *options: str) -> None:
-    """With the command that users take."""
+    """Compiles with the documented command for users."""
     program = project / "benchmarks" / "compile_beside_rapids.py"
     warnings = ("-Wall", "-Wextra", "-Werror")
     subprocess.run([sys.executable, program, source, output, "-O1", *warnings, *options], check=True)

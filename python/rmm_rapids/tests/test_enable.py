@@ -17,7 +17,7 @@ from rmm_engine_rapids import EngineMemoryResource
 Runner = Callable[..., "subprocess.CompletedProcess[str]"]
 MIB = 1 << 20
 
-# Without a driver RAPIDS cannot tell which device is current.
+# RAPIDS asks the driver for the current device, and there is no driver.
 ON_DEVICE_0 = """
 import rmm, rmm.pylibrmm.memory_resource._memory_resource as resources
 import rmm_engine_rapids._build_facts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only a GPU can do: RAPIDS' own copies, its streams, and libraries that allocate through it."""
+"""Tests that need a GPU: RAPIDS' own copies and streams, and libraries that allocate through RAPIDS' rmm."""
 
 from __future__ import annotations
 

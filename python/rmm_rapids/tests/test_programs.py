@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the comparison on programs of RAPIDS does without them and without a GPU."""
+"""Tests the comparison on RAPIDS' programs without RAPIDS' libraries and without a GPU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refuses_below(bound: int, asked: list[int]) -> Callable[[int], str]:
 
 
 @pytest.mark.parametrize("bound", [760, 1001, 1010, 1024, 5000, 9999])
-def test_finds_the_least_that_is_enough(programs: ModuleType, bound: int) -> None:
+def test_finds_the_smallest_sufficient_memory(programs: ModuleType, bound: int) -> None:
     asked: list[int] = []
     found, failure = programs.least_enough(refuses_below(bound, asked), 1000, 10_000, 10)
     assert found == -(-bound // 10) * 10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole program with one call of CUDA failing: it ends with an error that says why, or goes on."""
+"""Runs a program while one call of CUDA fails: it ends with an error that names the reason, or goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_any_call_may_fail(name: str, tmp_path: Path) -> None:
     if name == "dask_plugin":
         pytest.importorskip("distributed")
     program = Path(__file__).parent / "programs" / f"{name}.py"
-    # The package that is tested may have assertions, which end a process where a destructor cannot give something back.
+    # The tested package may have assertions, which abort the process if a destructor cannot free something.
     done = subprocess.run(
         [sys.executable, str(driver), "--without-ends", str(program)],
         cwd=tmp_path,

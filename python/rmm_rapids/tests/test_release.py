@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the import says about an rmm that the package is not compiled for."""
+"""The errors of an import beside an rmm that the package is not compiled for."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_refuses_other_releases(monkeypatch: pytest.MonkeyPatch, version: str) -
         ({"__init__.py": "__version__ = '24.08.00'", "_build_facts.py": ""}, "pip uninstall rmm-engine"),
     ],
 )
-def test_says_so_before_it_loads_anything_compiled(
+def test_refuses_before_it_loads_compiled_modules(
     run_program: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, files: dict[str, str], text: str
 ) -> None:
     (tmp_path / "rmm").mkdir()
@@ -61,7 +61,7 @@ def test_says_so_before_it_loads_anything_compiled(
     assert text in done.stderr
 
 
-def test_says_that_there_is_no_rmm(run_program: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_names_a_missing_rmm(run_program: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = run_program("import sys; sys.modules['rmm'] = None; import rmm_engine_rapids")
     assert done.returncode == 1
     assert "No module named 'rmm'" in done.stderr or f"pip install 'rmm-cu13=={release}.*'" in done.stderr

@@ -114,7 +114,7 @@ def test_is_an_upstream_of_tracking_and_pools() -> None:
     assert live(resource) == (0, 0)
 
 
-def test_exhaustion_is_what_failure_callbacks_wait_for() -> None:
+def test_exhaustion_calls_failure_callbacks() -> None:
     resource = EngineMemoryResource("pool,initial=1MiB,max=4MiB")
     held = [resource.allocate(3 * MIB)]
 
@@ -172,7 +172,7 @@ def test_trims(free_memory: Callable[[], int], slack: int) -> None:
     assert resource.trim_to() == 0
 
 
-def test_says_what_a_kind_of_resource_cannot() -> None:
+def test_unsupported_calls_raise_errors() -> None:
     resource = EngineMemoryResource("cuda")
     assert resource.figures() is None
     with pytest.raises(RuntimeError, match="cannot give memory back"):
@@ -190,7 +190,9 @@ def test_says_what_a_kind_of_resource_cannot() -> None:
         (5, None, TypeError, "a text such as 'elastic,max=80%', not 5"),
     ],
 )
-def test_refuses(configuration: str, device: int | None, error: type[Exception], text: str) -> None:
+def test_refuses_bad_configurations_and_devices(
+    configuration: str, device: int | None, error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         EngineMemoryResource(configuration, device)
 
@@ -221,7 +223,7 @@ def test_methods_take_no_other_object() -> None:
         EngineMemoryResource.trim_to(5)  # type: ignore[arg-type]
 
 
-def test_says_how_it_is_called() -> None:
+def test_docstrings_have_parameters_and_signatures() -> None:
     assert "nbytes" in str(inspect.signature(EngineMemoryResource.trim_to))
     assert "Parameters" in (EngineMemoryResource.__doc__ or "")
     assert (EngineMemoryResource.figures.__doc__ or "").startswith("Tells what the pool has")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the shared objects of the package show to a process in which RAPIDS' libraries have classes of the same names."""
+"""The symbols that the package exports: RAPIDS' libraries in the same process have classes with the same names."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_engine_needs_nothing_of_rapids(check_symbols: ModuleType) -> None:
 
 
 def test_the_module_takes_exceptions_from_rapids(check_symbols: ModuleType) -> None:
-    """And streams, in 26.8. Above all not the registry, whose inline functions would make one of the module's own."""
+    """In 26.8 it also imports streams. It must not import the registry: its inline functions would create a second one."""
     symbols = check_symbols.dynamic_symbols(read(package / "_engine.abi3.so", "--dyn-syms"))
     needed = [each.name for each in symbols if not each.is_defined and "rmm" in each.name and "rmm_c_" not in each.name]
     assert needed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types, stubs and style, by the tools that judge them."""
+"""Checks types, stubs and style with mypy, stubtest and ruff."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ project = Path(__file__).parent.parent
 
 
 def expect_satisfied(folder: Path, module: str, *arguments: object) -> None:
-    """Runs a tool in `folder`, which has nothing that could hide the installed package."""
+    """Runs a tool in `folder`, where no file can hide the installed package."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

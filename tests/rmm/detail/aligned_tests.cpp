@@ -50,7 +50,7 @@ TEST_P(HostAlignment, IsHonouredAndTheMemoryIsInsideTheOriginal)
   auto const offset = static_cast<char*>(ptr) - static_cast<char*>(upstream.allocated);
   EXPECT_GE(offset, static_cast<std::ptrdiff_t>(sizeof(std::ptrdiff_t)));
   EXPECT_LE(static_cast<std::size_t>(offset) + bytes, upstream.requested);
-  std::memset(ptr, 0xff, bytes);  // writing all of it leaves the way back intact
+  std::memset(ptr, 0xff, bytes);  // overwriting all of the memory must not destroy the distance
   rmm::detail::aligned_host_deallocate(ptr, bytes, GetParam(), upstream.deallocate());
   EXPECT_EQ(upstream.freed, upstream.allocated);
 }
@@ -65,7 +65,7 @@ TEST_P(HostAlignment, TakesOneAllocationWithRoomForTheSlackAndOneDeallocation)
   EXPECT_EQ(upstream.deallocations, 1);
 }
 
-TEST_P(HostAlignment, TheDistanceBackIsInTheWordBefore)
+TEST_P(HostAlignment, TheOffsetIsStoredInTheWordBefore)
 {
   recorder upstream;
   void* const ptr = rmm::detail::aligned_host_allocate(64, GetParam(), upstream.allocate());

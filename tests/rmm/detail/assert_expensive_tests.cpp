@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The macros as they are where expensive assertions are on, whatever the build says.
+// Tests the macros with expensive assertions, independently of the build.
 #ifndef RMM_ENABLE_EXPENSIVE_ASSERTIONS
 #define RMM_ENABLE_EXPENSIVE_ASSERTIONS
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The macros as they are in a release build, whatever the build says.
+// Tests the macros of a release build, independently of the build.
 #undef RMM_ENABLE_ASSERTIONS
 #undef RMM_ENABLE_EXPENSIVE_ASSERTIONS
 #ifndef NDEBUG

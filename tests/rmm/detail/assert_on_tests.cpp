@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The macros as they are where assertions are on, whatever the build says.
+// Tests the macros with assertions, independently of the build.
 #ifndef RMM_ENABLE_ASSERTIONS
 #define RMM_ENABLE_ASSERTIONS
 #endif
@@ -60,12 +60,12 @@ TEST(AssertionsOnDeathTest, AnUnloadingRuntimeIsAFailure)
   EXPECT_DEATH(RMM_ASSERT_CUDA_SUCCESS(cudaErrorCudartUnloading), "cudaErrorCudartUnloading(.|\n)*Assertion");
 }
 
-TEST(AssertionsOnDeathTest, ARuntimeThatStayedBehindIsAFailure)
+TEST(AssertionsOnDeathTest, AnInitializationErrorIsAFailure)
 {
   EXPECT_DEATH(RMM_ASSERT_CUDA_SUCCESS(cudaErrorInitializationError), "cudaErrorInitializationError(.|\n)*Assertion");
 }
 
-TEST(AssertionsOn, ToleratesARuntimeThatStayedBehindWhereShutdownIsSafe)
+TEST(AssertionsOn, ToleratesAnInitializationErrorWhereShutdownIsSafe)
 {
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorInitializationError);
 }

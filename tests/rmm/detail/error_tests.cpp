@@ -20,7 +20,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// What the exception says that `function` throws; nothing if it throws none.
+// Returns the message of the exception that `function` throws; nothing if it throws none.
 template <class Exception, class Function>
 std::optional<std::string> text_of(Function function)
 {
@@ -32,10 +32,10 @@ std::optional<std::string> text_of(Function function)
   return std::nullopt;
 }
 
-// Where this file is, as the macros say it, for a check on line `line`.
+// Returns the position of line `line` in this file, in the form of the macros.
 std::string position(int line) { return std::string{__FILE__} + ":" + std::to_string(line) + ": "; }
 
-// Exceptions of users, each made from one kind of text only.
+// Users' exceptions. Each has one constructor, from one kind of text.
 struct made_from_characters : std::exception {
   explicit made_from_characters(char const* text) : text_{text} {}
   [[nodiscard]] char const* what() const noexcept override { return text_.c_str(); }
@@ -214,8 +214,7 @@ TEST(Fail, AcceptsStrings)
   EXPECT_THAT(text_of<rmm::logic_error>([&] { RMM_FAIL(string.c_str()); }).value(), EndsWith(": string"));
 }
 
-// Compiles without a warning only if the macro is known not to return, with and without a semicolon
-// after it.
+// Compiles without a warning only if the compiler knows that the macro does not return, with and without a semicolon.
 int never_returns() { RMM_FAIL("with a semicolon"); }
 int never_returns_either() { RMM_FAIL("without one") }
 int returns_for_one(int value)

@@ -19,7 +19,7 @@ using rmm::detail::formatted_log;
 using rmm::detail::printf_arguments_taken;
 using rmm::detail::printf_reader;
 
-TEST(FormatBytes, UsesTheLargestUnitOfWhichThereIsOne)
+TEST(FormatBytes, UsesTheLargestUnitThatFits)
 {
   EXPECT_EQ(format_bytes(0), "0.000000 B");
   EXPECT_EQ(format_bytes(1), "1.000000 B");
@@ -38,7 +38,7 @@ TEST(FormatBytes, TakesTheLargestSize)
   EXPECT_EQ(format_bytes(std::numeric_limits<std::size_t>::max()), "16.000000 EiB");
 }
 
-TEST(FormatStream, IsWhatAStreamPrints)
+TEST(FormatStream, MatchesAStringStream)
 {
   EXPECT_EQ(format_stream(rmm::cuda_stream_default), "0");
   EXPECT_EQ(format_stream(rmm::cuda_stream_legacy), "0x1");
@@ -49,7 +49,7 @@ TEST(FormatStream, IsWhatAStreamPrints)
   EXPECT_EQ(format_stream(any), expected.str());
 }
 
-TEST(FormattedLog, FormatsAsPrintf)
+TEST(FormattedLog, FormatsLikePrintf)
 {
   EXPECT_EQ(formatted_log("nothing to insert"), "nothing to insert");
   EXPECT_EQ(formatted_log("100 %%"), "100 %");
@@ -90,7 +90,7 @@ TEST(PrintfArguments, AreCountedIfTheyFit)
   EXPECT_EQ((printf_arguments_taken<int, int>("%d")), 1U);
 }
 
-TEST(PrintfArguments, DoNotFitIfTheyAreTooFewOrOfAnotherKind)
+TEST(PrintfArguments, DoNotMatchIfTooFewOrOfAnotherType)
 {
   struct other {};
   constexpr auto never = printf_reader::does_not_fit;

@@ -38,12 +38,12 @@ TEST(StackTrace, HasOneNumberedLineForEachFrame)
 
 TEST(StackTrace, EndsWithANewline) { EXPECT_EQ(printed(rmm::detail::stack_trace{}).back(), '\n'); }
 
-// Deep enough that not every frame fits.
+// Calls itself, so that not every frame fits into the trace.
 __attribute__((noinline)) rmm::detail::stack_trace trace_at_depth(int depth)
 {
   if (depth == 0) { return rmm::detail::stack_trace{}; }
   auto trace = trace_at_depth(depth - 1);
-  asm volatile("");  // keeps this from becoming a loop
+  asm volatile("");  // keeps the compiler from making a loop
   return trace;
 }
 
@@ -54,7 +54,7 @@ TEST(StackTrace, KeepsTheInnermost64Frames)
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("\n#64 in ")));
 }
 
-// Takes a stack trace inside std::ostream::flush(), a function of a shared object.
+// Takes a stack trace inside std::ostream::flush(), which is in a shared object.
 struct tracing_buffer : std::streambuf {
   int sync() override
   {
@@ -75,7 +75,7 @@ TEST(StackTrace, NamesFunctionsOfSharedObjectsAndTheObjects)
 
 #else
 
-TEST(StackTrace, SaysThatItIsDisabled) { EXPECT_EQ(printed(rmm::detail::stack_trace{}), "stack traces disabled\n"); }
+TEST(StackTrace, ReportsThatItIsDisabled) { EXPECT_EQ(printed(rmm::detail::stack_trace{}), "stack traces disabled\n"); }
 
 #endif
 

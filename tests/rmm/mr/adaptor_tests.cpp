@@ -60,7 +60,7 @@ using rmm::mr::device_memory_resource;
 using ::testing::Return;
 using ::testing::Throw;
 
-// --- each adaptor, with what its constructor takes beside upstream ---
+// --- the adaptors, and the constructor arguments after upstream ---
 
 std::ostringstream ignored_log;
 bool give_up(std::size_t, void*) { return false; }
@@ -122,7 +122,7 @@ using statistics  = plain<rmm::mr::statistics_resource_adaptor>;
 using thread_safe = plain<rmm::mr::thread_safe_resource_adaptor>;
 using tracking    = plain<rmm::mr::tracking_resource_adaptor>;
 
-// --- what holds for the types ---
+// --- guarantees of the types ---
 
 namespace polyfill = rmm::detail::polyfill;
 
@@ -220,7 +220,7 @@ TEST(Adaptors, DeduceTheBaseAsUpstreamOfAReference)
   EXPECT_EQ(s.get_upstream_resource(), ref);
 }
 
-// --- what all adaptors do alike ---
+// --- behaviour that all adaptors share ---
 
 template <class Kind>
 struct EachAdaptor : ::testing::Test {
@@ -250,7 +250,7 @@ TYPED_TEST(EachAdaptor, SaysThatTheUpstreamIsNull)
   }
 }
 
-TYPED_TEST(EachAdaptor, TellsItsUpstream)
+TYPED_TEST(EachAdaptor, ReturnsItsUpstream)
 {
   cuda_memory_resource cuda;
   auto const made = TypeParam::template make<cuda_memory_resource>(&cuda);
@@ -268,15 +268,15 @@ TYPED_TEST(EachAdaptor, TellsTheReferenceItWasMadeFrom)
   EXPECT_EQ(made->get_upstream_resource(), device_async_resource_ref{cuda});
 }
 
-TYPED_TEST(EachAdaptor, PassesSizeAndStreamOnAsTheyAre)
+TYPED_TEST(EachAdaptor, ForwardsSizeAndStreamUnchanged)
 {
-  rmm::cuda_stream const stream;  // a real one: the prefetch adaptor uses it
+  rmm::cuda_stream const stream;  // a real stream, because the prefetch adaptor uses it
   auto const made = TypeParam::template make<recording_device_resource>(&this->recording);
   made->deallocate(made->allocate(5, stream), 5, stream);
   EXPECT_EQ(this->recording.calls, (std::vector<call>{{5, stream.value()}, {5, stream.value()}}));
 }
 
-TYPED_TEST(EachAdaptor, PassesSizesOnThroughAReferenceAsTheReferenceDoes)
+TYPED_TEST(EachAdaptor, ForwardsSizesThroughAReferenceAsTheReferenceDoes)
 {
   auto const made = TypeParam::template make<device_memory_resource>(device_async_resource_ref{this->upstream});
   std::vector<std::size_t> sizes{1, 5, 10, 24, 256, 1000, 1040, 4096};
@@ -301,7 +301,7 @@ TYPED_TEST(EachAdaptor, AsksForAnAlignmentThatAllocatorsKnowThroughAReference)
   EXPECT_EQ(older.live(), 0U);
 }
 
-TYPED_TEST(EachAdaptor, PassesZeroBytesOn)
+TYPED_TEST(EachAdaptor, ForwardsZeroBytes)
 {
   auto const made = TypeParam::template make<counting_upstream>(&this->upstream);
   made->deallocate(made->allocate(0), 0);
@@ -441,7 +441,7 @@ TEST(OwningWrapper, NestsAndKeepsTheWholeChainAlive)
   EXPECT_TRUE(watched.expired());
 }
 
-// Says at its end whether the upstream was still there.
+// Records in its destructor whether the upstream still existed.
 template <class Upstream>
 class late_resource final : public device_memory_resource {
  public:
@@ -470,7 +470,7 @@ std::shared_ptr<mortal_resource> make_mortal_resource()
           }};
 }
 
-TEST(OwningWrapper, AssignmentEndsTheResourceBeforeItsUpstream)
+TEST(OwningWrapper, AssignmentDestroysTheResourceBeforeItsUpstream)
 {
   using wrapper = owning_wrapper<late_resource<mortal_resource>, mortal_resource>;
   bool upstream_was_alive{false};
@@ -500,7 +500,7 @@ TEST(OwningWrapper, TakesATupleOfUpstreams)
   EXPECT_EQ(wrapper->wrapped().get_upstream(), upstream.get());
 }
 
-TEST(OwningWrapper, ComparesWhatItWraps)
+TEST(OwningWrapper, ComparesWrappedResources)
 {
   auto const cuda  = std::make_shared<cuda_memory_resource>();
   auto const one   = make_owning_wrapper<limiting_resource_adaptor>(cuda, 1000);

@@ -30,7 +30,7 @@ struct Aligned : ::testing::Test {
   using adaptor = aligned_resource_adaptor<mock_resource>;
   ::testing::StrictMock<mock_resource> mock;
 
-  // Allocates and frees `bytes`, where upstream has to be asked for `upstream_bytes` and returns `upstream_address`.
+  // Allocates and frees `bytes` bytes. Upstream must be asked for `upstream_bytes` bytes, and returns `upstream_address`.
   void expect(adaptor& mr,
               std::size_t bytes,
               std::size_t upstream_bytes,
@@ -126,13 +126,13 @@ TEST_F(Aligned, EqualsOnlyAnotherOfTheSameAlignmentAndThreshold)
   EXPECT_FALSE(mr.is_equal(adaptor{&mock, 4096, 0}));
 }
 
-TEST_F(Aligned, ForgetsAnAddressBeforeUpstreamHasItBack)
+TEST_F(Aligned, ForgetsAnAddressBeforeUpstreamGetsItBack)
 {
   adaptor mr{&mock, 4096};
   void* reused{nullptr};
   EXPECT_CALL(mock, do_allocate).WillOnce(Return(address(256))).WillOnce(Return(address(512)));
   EXPECT_CALL(mock, do_deallocate(address(256), ::testing::_, ::testing::_)).WillOnce([&](auto&&...) {
-    reused = mr.allocate(100, stream);  // what another thread could do now
+    reused = mr.allocate(100, stream);  // another thread could get the address now
   });
   mr.deallocate(mr.allocate(100, stream), 100, stream);
   EXPECT_EQ(reused, address(4096));
@@ -159,7 +159,7 @@ TEST(AlignedMemory, IsAligned)
 
 TEST(AlignedThreads, ReturnEachAddressToUpstreamAsItCame)
 {
-  // Its addresses are odd multiples of 256, so that each is moved, and all calls are checked against them.
+  // Returns odd multiples of 256, so that the adaptor moves every address, and checks the addresses that come back.
   class checking_upstream final : public rmm::mr::device_memory_resource {
    public:
     std::atomic<int> unknown{0};

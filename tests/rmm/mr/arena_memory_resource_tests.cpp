@@ -73,7 +73,7 @@ TEST_F(ArenaMemoryResource, ReportsWhenNoRoomIsLeft)
   }
 }
 
-TEST_F(ArenaMemoryResource, JoinsWhatThreadsFreedBeforeItFails)
+TEST_F(ArenaMemoryResource, CoalescesMemoryOfThreadsBeforeItFails)
 {
   arena mr{&upstream, mib};
   std::vector<std::thread> threads;
@@ -151,7 +151,7 @@ TEST_F(ArenaMemoryResource, ReturnsNullForZeroBytes)
   EXPECT_NO_THROW(mr.deallocate(nullptr, 0, stream));
 }
 
-TEST_F(ArenaMemoryResource, TakesNothingBackThatBeginsWhereItsMemoryEnds)
+TEST_F(ArenaMemoryResource, RefusesABlockThatBeginsAtItsEnd)
 {
   arena mr{&upstream, mib};
   void* const whole = mr.allocate(mib, stream);
@@ -182,7 +182,7 @@ TEST_F(ArenaMemoryResourceDeathTest, SaysThatItDoesNotKnowABlock)
       [](rmm::detail::log_level, char const* message) noexcept { std::fputs(message, stderr); });
     arena mr{&upstream, mib};
     mr.deallocate(upstream.allocate(256), 256);
-    std::abort();  // where there are no assertions
+    std::abort();  // without assertions, ends the program in the expected way
   };
   EXPECT_DEATH(
     give_it_another(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What audit_route gives to librmm_audit.so, and what it does without that. tests/audit runs both together.
+// The functions that audit_route registers with librmm_audit.so, and its behaviour without that library. tests/audit runs both
+// together.
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/detail/base/audit_library.hpp>
@@ -54,7 +55,7 @@ TEST_F(AuditRoute, DoesNothingWithoutTheLibrary)
   EXPECT_EQ(route.live_bytes(), 0U);
 }
 
-TEST_F(AuditRoute, LeavesToTheDriverWhatACudaResourceWouldServe)
+TEST_F(AuditRoute, LeavesCudaResourcesToTheDriver)
 {
   rmm::mr::set_current_device_resource(nullptr);
   EXPECT_EQ(allocate(1000), audit_source::not_served) << "the initial one";
@@ -62,7 +63,7 @@ TEST_F(AuditRoute, LeavesToTheDriverWhatACudaResourceWouldServe)
   EXPECT_EQ(allocate(1000), audit_source::not_served);
 }
 
-TEST_F(AuditRoute, FreesToTheResourceThatHasAllocated)
+TEST_F(AuditRoute, FreesToTheResourceThatAllocated)
 {
   rmm::mr::set_current_device_resource(&counted);
   ASSERT_EQ(allocate(1000), audit_source::served);
@@ -73,7 +74,7 @@ TEST_F(AuditRoute, FreesToTheResourceThatHasAllocated)
   EXPECT_EQ(counted.get_allocations_counter().value, 0);
 }
 
-TEST_F(AuditRoute, CallsNoResourceForMemoryThatIsGone)
+TEST_F(AuditRoute, DoesNotCallAResourceForNull)
 {
   rmm::mr::set_current_device_resource(&counted);
   ASSERT_EQ(allocate(1000), audit_source::served);
@@ -82,7 +83,7 @@ TEST_F(AuditRoute, CallsNoResourceForMemoryThatIsGone)
   counted.deallocate(block, 1000);
 }
 
-TEST_F(AuditRoute, TurnsExceptionsIntoAnAnswer)
+TEST_F(AuditRoute, ConvertsExceptionsToErrors)
 {
   bool has_memory = false;
   rmm::mr::callback_memory_resource failing{[&](std::size_t, rmm::cuda_stream_view, void*) -> void* {

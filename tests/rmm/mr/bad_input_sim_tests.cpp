@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Streams and devices that are not there any more, or never were: the simulated runtime knows.
+// Streams and devices that were destroyed or never existed. The simulated runtime detects their use.
 
 #include "../../support/every_resource.hpp"
 #include "../../support/simulated.hpp"
@@ -26,10 +26,10 @@ namespace {
 
 using rmm::test::named_resource;
 
-/// The handle of a stream that was destroyed.
+/// Returns the handle of a destroyed stream.
 cudaStream_t destroyed_stream() { return rmm::cuda_stream{}.value(); }
 
-/// Expects that the runtime has reported misuse, and clears the reports.
+/// Expects that the runtime has reported misuse, and clears its reports.
 void expect_misuse()
 {
   EXPECT_FALSE(cudasim::violations().empty());
@@ -95,7 +95,7 @@ TEST_F(BadHandles, ReadingAnElementOnAFreedStreamIsACudaError)
 
 using BadHandlesDeathTest = BadHandles;
 
-TEST_F(BadHandlesDeathTest, ADeviceThatIsNotThereCannotBeMadeCurrent)
+TEST_F(BadHandlesDeathTest, AMissingDeviceCannotBeMadeCurrent)
 {
 #if RMM_ASSERTIONS_ENABLED
   EXPECT_DEATH((rmm::cuda_set_device_raii{rmm::cuda_device_id{99}}), "cudaErrorInvalidDevice");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What no caller should pass, on every resource: a clear error, nothing lost, and the resource is as usable as before.
+// Invalid arguments to every resource: each gives a clear error, leaks nothing, and leaves the resource usable.
 
 #include "../../support/every_resource.hpp"
 
@@ -47,7 +47,7 @@ using rmm::test::named_resource;
 
 constexpr auto largest = std::numeric_limits<std::size_t>::max();
 
-/// What `call` says when it throws an `Exception`; another exception, or none, is a failure.
+/// Returns the message of the `Exception` that `call` throws. Fails if it throws another exception or none.
 template <class Exception, class Call>
 std::string message_of(Call call)
 {
@@ -60,8 +60,8 @@ std::string message_of(Call call)
   return {};
 }
 
-/// Whether a message says how large a request of `bytes` was: in bytes, with up to 8 KiB for alignment and red zones, or in the
-/// largest unit.
+/// Returns whether a message contains the size of a request: in the largest unit, or in bytes, with up to 8 KiB more for alignment
+/// and red zones.
 bool names_size(std::string const& message, std::size_t bytes)
 {
   if (message.find("failed to allocate " + rmm::detail::format_bytes(bytes)) != std::string::npos) { return true; }
@@ -132,14 +132,14 @@ TEST_P(BadInput, RefusesAlignmentsOtherThanPowersOfTwo)
   }
 }
 
-TEST_P(BadInput, ZeroBytesAreTakenBackLikeAnyOthers)
+TEST_P(BadInput, ZeroBytesAreFreedLikeOtherBlocks)
 {
   void* const ptr = counted.allocate(0);
   counted.deallocate(ptr, 0);
   counted.deallocate(nullptr, 0);
 }
 
-TEST_P(BadInput, AContainerThatCannotGrowThatFarStaysAsItIs)
+TEST_P(BadInput, AContainerThatCannotGrowStaysUnchanged)
 {
   rmm::device_buffer buffer{1000, rmm::cuda_stream_default, &counted};
   rmm::device_uvector<double> vector(100, rmm::cuda_stream_default, &counted);
@@ -321,7 +321,7 @@ TEST(BadRegistration, SettingTheSameTwiceReturnsIt)
   EXPECT_EQ(rmm::mr::set_current_device_resource(before), &cuda);
 }
 
-TEST(BadRegistration, ADeviceThatIsNotThereHasAResource)
+TEST(BadRegistration, AMissingDeviceHasAResource)
 {
   rmm::cuda_device_id const nowhere{rmm::get_num_cuda_devices() + 100};
   EXPECT_EQ(rmm::mr::get_per_device_resource(nowhere), rmm::mr::detail::initial_resource());
@@ -331,7 +331,7 @@ TEST(BadStream, AStreamThatMovedAwayIsNotValid)
 {
   rmm::cuda_stream stream;
   rmm::cuda_stream const other{std::move(stream)};
-  EXPECT_FALSE(stream.is_valid());  // NOLINT(bugprone-use-after-move): that is the question
+  EXPECT_FALSE(stream.is_valid());  // NOLINT(bugprone-use-after-move): tests the moved-from state
   EXPECT_TRUE(other.is_valid());
 }
 

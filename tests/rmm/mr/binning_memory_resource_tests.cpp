@@ -31,7 +31,7 @@ TEST_F(BinningMemoryResource, RefusesANullUpstreamAndBadExponents)
   EXPECT_THROW(binning{static_cast<rmm::mr::device_memory_resource*>(nullptr)}, rmm::logic_error);
   EXPECT_THROW((binning{&upstream, -1, 3}), rmm::logic_error);
   EXPECT_THROW((binning{&upstream, 10, 64}), rmm::logic_error);
-  EXPECT_THROW((binning{&upstream, 63, 63}), rmm::bad_alloc);  // which can be, but not here
+  EXPECT_THROW((binning{&upstream, 63, 63}), rmm::bad_alloc);  // valid exponents, but more memory than upstream has
 }
 
 TEST_F(BinningMemoryResource, SendsEverythingUpstreamWithoutBins)
@@ -96,14 +96,14 @@ TEST_F(BinningMemoryResource, KeepsTheFirstBinOfASize)
   rmm::test::counting_upstream second;
   binning mr{&upstream};
   mr.add_bin(1000, &first);
-  mr.add_bin(1024, &second);  // the same size once rounded
+  mr.add_bin(1024, &second);  // the sizes are equal after rounding
   void* const ptr = mr.allocate(1024, stream);
   EXPECT_EQ(first.asked(), sizes{1024});
   EXPECT_TRUE(second.asked().empty());
   mr.deallocate(ptr, 1024, stream);
 }
 
-TEST_F(BinningMemoryResource, TakesBinsInAllSpellings)
+TEST_F(BinningMemoryResource, AddsBinsThroughAllOverloads)
 {
   rmm::test::counting_upstream bin;
   binning mr{&upstream};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The front cache under the ordering checker: blocks go back to upstream, and from there to others, while streams still work.
+// The front cache under the ordering checker. Blocks go back to upstream, and from there to others, while streams still work.
 
 #include "../../support/random_program.hpp"
 #include "../../support/seeds.hpp"
@@ -39,7 +39,7 @@ using rmm::test::random_program;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-/// A cache that is trimmed now and then, over an upstream of which another program takes a part.
+/// A cache that is trimmed at random, over an upstream that another program uses, too.
 template <class Upstream>
 class trimmed_cache final : public memory_source {
  public:
@@ -86,7 +86,7 @@ class trimmed_cache final : public memory_source {
 };
 
 struct CachedOrdering : Stepped {
-  /// Runs programs. Returns how many bytes went back to upstream before the end.
+  /// Runs random programs. Returns how many bytes went back to upstream before their ends.
   template <class Upstream>
   static std::size_t run(std::uint64_t programs,
                          random_program::options how,
@@ -159,7 +159,7 @@ struct CachedMemorySim : Stepped {
   }
 };
 
-TEST_F(CachedMemorySim, BlocksThatLackNothingButAnEventGoBackForALargerRequest)
+TEST_F(CachedMemorySim, BlocksThatOnlyNeedAnEventGoBackForALargerRequest)
 {
   rmm::mr::cuda_async_memory_resource upstream;
   cached_memory_resource<rmm::mr::cuda_async_memory_resource> cache{&upstream, 0, 4 * MiB, MiB};
@@ -169,7 +169,7 @@ TEST_F(CachedMemorySim, BlocksThatLackNothingButAnEventGoBackForALargerRequest)
     void* rest{};
   };
   std::vector<use> uses(4);
-  for (auto& [ends, first, rest] : uses) {  // each fills a block
+  for (auto& [ends, first, rest] : uses) {  // each pair fills a block
     ASSERT_EQ(cudaStreamCreateWithFlags(&ends, cudaStreamNonBlocking), cudaSuccess);
     rest  = cache.allocate(MiB - KiB, rmm::cuda_stream_view{ends});
     first = cache.allocate(KiB, rmm::cuda_stream_view{ends});
@@ -184,7 +184,7 @@ TEST_F(CachedMemorySim, BlocksThatLackNothingButAnEventGoBackForALargerRequest)
   cache.deallocate(large, 3 * MiB, stream);
 }
 
-TEST_F(CachedMemorySim, TrimmedMemoryIsTheDevicesAgain)
+TEST_F(CachedMemorySim, TrimmedMemoryGoesBackToTheDevice)
 {
   cuda_async_memory_resource async;
   cached_memory_resource cache{&async};
@@ -203,7 +203,7 @@ TEST_F(CachedMemorySim, TrimWaitsForNoOtherWork)
   cached_memory_resource cache{&async, 0, std::nullopt, MiB};
   rmm::cuda_stream const done;
   rmm::cuda_stream const busy{rmm::cuda_stream::flags::non_blocking};
-  void* const large = cache.allocate(8 * MiB, done);  // past the caches, so marked at once when it is freed
+  void* const large = cache.allocate(8 * MiB, done);  // too large for the caches, so its free gets an event
   cache.deallocate(large, 8 * MiB, done);
   cudasim::hold(busy.value());
   ASSERT_EQ(cudasim::launch(busy.value(), {}, {}), cudaSuccess);
@@ -219,7 +219,7 @@ TEST_F(CachedMemorySim, ATrimBreaksNoCapture)
   rmm::cuda_stream const stream;
   rmm::cuda_stream const capturing;
   void* const large = cache.allocate(8 * MiB, stream);
-  cache.deallocate(cache.allocate(1000, stream), 1000, stream);  // not marked
+  cache.deallocate(cache.allocate(1000, stream), 1000, stream);  // stays unfenced
   cache.deallocate(large, 8 * MiB, stream);
   ASSERT_EQ(cudaStreamBeginCapture(capturing.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
   EXPECT_GE(cache.trim_to(0), 8 * MiB);
@@ -245,7 +245,7 @@ TEST_F(CachedMemorySim, ABlockThatMakesRoomGoesBackInTheOrderOfTheStream)
   cache.deallocate(large, 8 * MiB, second);
 }
 
-/// What a cache does that has a large block, freed on a stream whose kernel still uses it, when another stream asks for more.
+/// A cache with one large block. The kernel of the stream that freed it still runs, and another stream needs more memory.
 struct CachedMiss : CachedMemorySim {
   void SetUp() override
   {
@@ -271,7 +271,7 @@ struct CachedMiss : CachedMemorySim {
     CachedMemorySim::TearDown();
   }
 
-  /// Allocates on the other stream, and writes to the block.
+  /// Allocates on the other stream and writes to the block.
   [[nodiscard]] void* ask(std::size_t bytes)
   {
     void* const ptr = cache->allocate(bytes, *other);
@@ -298,7 +298,7 @@ TEST_F(CachedMiss, WaitsForNoOtherStream)
   EXPECT_GT(cudasim::pending(busy->value()), 0U);
 }
 
-TEST_F(CachedMiss, GivesLargeBlocksBackThatNoWorkUses)
+TEST_F(CachedMiss, GivesUnusedLargeBlocksBack)
 {
   void* const first = ask(10 * MiB);
   EXPECT_EQ(cache->pool_size(), 18 * MiB);
@@ -315,7 +315,7 @@ TEST_F(CachedMiss, WaitsIfUpstreamHasNoMoreMemory)
 {
   ASSERT_TRUE(cudasim::occupy(0, cudasim::usage(0).free));
   auto const all  = cudasim::usage(0).reserved_by_pools;
-  void* const ptr = ask(all - 4 * MiB);  // not without the large block
+  void* const ptr = ask(all - 4 * MiB);  // possible only if the large block goes back
   EXPECT_EQ(cache->pool_size(), all - 4 * MiB);
   EXPECT_GT(cudasim::calls("cudaStreamWaitEvent"), waits);
   cudasim::run_until_idle();
@@ -361,7 +361,7 @@ TEST_F(CachedMemorySim, SharesTheDriversPoolWithOthersOfTheProgram)
   cuda_async_memory_resource async;
   cached_memory_resource cache{&async};
   rmm::cuda_stream const stream;
-  auto const peak = 44 * MiB;  // more than half
+  auto const peak = 44 * MiB;  // more than half of the device's memory
   for (int round = 0; round < 3; ++round) {
     void* const ours = cache.allocate(peak, stream);
     cache.deallocate(ours, peak, stream);

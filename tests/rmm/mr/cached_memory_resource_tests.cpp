@@ -54,7 +54,7 @@ struct CachedMemoryResource : ::testing::Test {
   void deallocate(void* ptr, std::size_t bytes) { cache->deallocate(ptr, bytes, stream); }
 };
 
-TEST_F(CachedMemoryResource, TakesNothingUntilItIsAsked)
+TEST_F(CachedMemoryResource, TakesNothingBeforeItsFirstAllocation)
 {
   EXPECT_EQ(upstream.asked(), sizes{});
   EXPECT_EQ(cache->pool_size(), 0);
@@ -76,7 +76,7 @@ TEST_F(CachedMemoryResource, TakesAnInitialSizeThatIsItsMaximum)
   EXPECT_THROW((cached_memory_resource<counting_upstream>{&upstream, 1000, 999}), rmm::logic_error);
 }
 
-TEST_F(CachedMemoryResource, SaysThatUpstreamDoesNotGiveItsInitialSize)
+TEST_F(CachedMemoryResource, ReportsThatUpstreamRefusesItsInitialSize)
 {
   upstream.refuse_above(mebibyte);
   EXPECT_THROW((cached_memory_resource<counting_upstream>{&upstream, 2 * mebibyte}), rmm::out_of_memory);
@@ -90,14 +90,14 @@ TEST_F(CachedMemoryResource, TakesABlockForManySmallRequests)
   for (void* const ptr : live) { deallocate(ptr, 4096); }
 }
 
-TEST_F(CachedMemoryResource, TakesLargeRequestsOneToOne)
+TEST_F(CachedMemoryResource, TakesLargeRequestsAsBlocksOfTheirOwn)
 {
   void* const ptr = allocate(5 * mebibyte + 1);
   EXPECT_EQ(upstream.asked(), sizes{5 * mebibyte + 256});
   deallocate(ptr, 5 * mebibyte + 1);
 }
 
-TEST_F(CachedMemoryResource, TakesLargerBlocksTheMoreItHas)
+TEST_F(CachedMemoryResource, TakesLargerBlocksAsItGrows)
 {
   void* const large = allocate(80 * mebibyte);
   void* const small = allocate(1);
@@ -106,13 +106,13 @@ TEST_F(CachedMemoryResource, TakesLargerBlocksTheMoreItHas)
   deallocate(small, 1);
 }
 
-TEST_F(CachedMemoryResource, ServesFromWhatItHas)
+TEST_F(CachedMemoryResource, ServesFromItsFreeMemory)
 {
   for (int i = 0; i < 10; ++i) { deallocate(allocate(3 * mebibyte), 3 * mebibyte); }
   EXPECT_EQ(upstream.asked(), sizes{3 * mebibyte});
 }
 
-TEST_F(CachedMemoryResource, AsksForLessIfUpstreamHasNoBlock)
+TEST_F(CachedMemoryResource, RequestsLessIfUpstreamRefusesABlock)
 {
   upstream.refuse_above(mebibyte / 4);
   void* const ptr = allocate(1000);
@@ -143,7 +143,7 @@ TEST_F(CachedMemoryResource, ReportsItsMaximum)
   }
 }
 
-TEST_F(CachedMemoryResource, GivesBackBlocksThatStandInTheWayOfALargerRequest)
+TEST_F(CachedMemoryResource, GivesUnusedBlocksBackToServeALargerRequest)
 {
   make(5 * mebibyte);
   deallocate(allocate(3 * mebibyte), 3 * mebibyte);
@@ -168,7 +168,7 @@ TEST_F(CachedMemoryResource, GivesSmallBlocksBackOnlyIfUpstreamHasNoMore)
   deallocate(second, 9 * mebibyte / 2);
 }
 
-TEST_F(CachedMemoryResource, TrimGivesBackBlocksThatHoldNothing)
+TEST_F(CachedMemoryResource, TrimGivesEmptyBlocksBack)
 {
   void* const kept = allocate(1000);
   deallocate(allocate(3 * mebibyte), 3 * mebibyte);
@@ -201,7 +201,7 @@ TEST_F(CachedMemoryResource, ServesAfterATrim)
   deallocate(ptr, 1000);
 }
 
-TEST_F(CachedMemoryResource, TrimReachesThroughToUpstream)
+TEST_F(CachedMemoryResource, TrimAlsoTrimsUpstream)
 {
   rmm::mr::cuda_async_memory_resource async;
   cached_memory_resource over_async{&async};
@@ -218,7 +218,7 @@ TEST_F(CachedMemoryResource, TrimReachesThroughToUpstream)
   EXPECT_EQ(async.trim_to(0), 0U);
 }
 
-TEST_F(CachedMemoryResource, IsFoundAmongResources)
+TEST_F(CachedMemoryResource, IsRecognisedAmongResources)
 {
   device_memory_resource* const base = &*cache;
   EXPECT_EQ(dynamic_cast<rmm::mr::trimmable_resource*>(base), &*cache);

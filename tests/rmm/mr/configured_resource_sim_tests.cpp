@@ -25,7 +25,7 @@ using rmm::mr::configured_resource;
 using rmm::mr::get_per_device_resource;
 using rmm::mr::resource_configuration;
 
-constexpr auto virtual_memory  = static_cast<cudaDeviceAttr>(102);  // the driver has the name
+constexpr auto virtual_memory  = static_cast<cudaDeviceAttr>(102);  // the attribute has no name in the runtime
 constexpr std::size_t mebibyte = std::size_t{1} << 20U;
 
 struct ConfiguredResourceSim : Simulated {
@@ -37,7 +37,7 @@ struct ConfiguredResourceSim : Simulated {
   }
 };
 
-TEST_F(ConfiguredResourceSim, GivesAllBackInTheEnd)
+TEST_F(ConfiguredResourceSim, FreesEverythingInTheEnd)
 {
   std::vector<char const*> texts{"binning,smallest=256,largest=1KiB,upstream=(pool,initial=1MiB)",
                                  "cuda_async,initial=1MiB",
@@ -132,7 +132,7 @@ TEST_F(ConfiguredResourceSim, TheElasticPoolHasItsOptions)
   EXPECT_THROW(resource->allocate(65 * mebibyte), rmm::out_of_memory);
 }
 
-TEST_F(ConfiguredResourceSim, ThePoolIsSharedInTheWaysThatAreNamed)
+TEST_F(ConfiguredResourceSim, ThePoolIsSharedInTheConfiguredWays)
 {
   constexpr int descriptor = 1;
   constexpr int fabric     = 8;
@@ -170,7 +170,7 @@ TEST_F(ConfiguredResourceSim, TheRecommendedResourceFitsTheDevice)
   EXPECT_NE(plain.find<rmm::mr::cuda_memory_resource>(), nullptr);
 }
 
-/// Resources that are registered live on: the machine is given up with them.
+/// Registered resources stay alive, so each test ends the machine together with them.
 struct UseConfiguredResourceSim : ConfiguredResourceSim {
   void TearDown() override
   {
@@ -195,7 +195,7 @@ TEST_F(ConfiguredResourceSim, ZeroesMemoryThatIsFreedOnADestroyedStream)
 {
   configured_resource const resource{"pool,initial=4KiB,max=4KiB,scrub"};
   auto gone = std::make_optional<rmm::cuda_stream>();
-  rmm::cuda_stream const other;  // before the first one ends: its handle would be that one's else, and no gone stream's
+  rmm::cuda_stream const other;  // created now, so that it does not get the destroyed stream's handle
   auto const handle  = gone->view();
   void* const secret = resource->allocate(4096, handle);
   ASSERT_EQ(cudaMemsetAsync(secret, 0x5A, 4096, handle.value()), cudaSuccess);
@@ -211,7 +211,7 @@ TEST_F(ConfiguredResourceSim, ZeroesMemoryThatIsFreedOnADestroyedStream)
   resource->deallocate(reused, 4096, other);
 }
 
-TEST_F(UseConfiguredResourceSim, ChangesNothingIfADeviceCannotHaveIt)
+TEST_F(UseConfiguredResourceSim, ChangesNothingIfADeviceIsTooSmall)
 {
   auto* const before = get_per_device_resource(cuda_device_id{0});
   cudasim::set_device_attribute(2, cudaDevAttrMemoryPoolsSupported, 0);

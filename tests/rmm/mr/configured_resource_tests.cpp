@@ -32,7 +32,7 @@ using pool_mr = rmm::mr::pool_memory_resource<memory>;
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20U;
 
-/// Allocates and gives back.
+/// Allocates and frees.
 void use(device_memory_resource& resource, std::size_t bytes = 1000)
 {
   rmm::cuda_stream const stream;
@@ -86,7 +86,7 @@ TEST(ConfiguredResource, HasTheSizesOfItsConfiguration)
   EXPECT_THROW(resource->allocate(4 * mebibyte), rmm::out_of_memory);
 }
 
-TEST(ConfiguredResource, PoolsTrackTagsIfAsked)
+TEST(ConfiguredResource, PoolsTrackTagsIfConfigured)
 {
   for (std::string const name : {"cached", "elastic", "pool"}) {
     for (bool const asked : {false, true}) {
@@ -109,7 +109,7 @@ TEST(ConfiguredResource, RoundsSizesOfPoolsDown)
   EXPECT_THROW(resource->allocate(1100), rmm::out_of_memory);
 }
 
-TEST(ConfiguredResource, SharesAreOfTheMemoryThatIsHandedOut)
+TEST(ConfiguredResource, SharesReferToTheUsableMemory)
 {
   auto const [free, total] = rmm::available_device_memory();
   auto const host_total    = rmm::detail::host_memory_info().second;
@@ -127,12 +127,12 @@ TEST(ConfiguredResource, RefusesSharesThatContradictSizes)
   EXPECT_THROW(configured_resource{"pool,initial=1%,max=256"}, std::invalid_argument);
 }
 
-TEST(ConfiguredResource, SaysWhatIsWrongWithATextBeforeItMakesAnything)
+TEST(ConfiguredResource, ReportsErrorsInTheTextBeforeItMakesAnything)
 {
   EXPECT_THROW(configured_resource{"pool,maximum=1GiB"}, std::invalid_argument);
 }
 
-TEST(ConfiguredResource, PutsAdaptorsOnInOneOrder)
+TEST(ConfiguredResource, AddsAdaptorsInAFixedOrder)
 {
   rmm::test::temporary_folder const folder;
   configured_resource const resource{"cuda,statistics,alignment=1MiB,limit=16MiB,log=\"" + (folder / "log.csv") + "\""};
@@ -145,7 +145,7 @@ TEST(ConfiguredResource, PutsAdaptorsOnInOneOrder)
   resource->deallocate(ptr, 100);
 }
 
-TEST(ConfiguredResource, GuardsWhatTheProgramAsksFor)
+TEST(ConfiguredResource, GuardsTheProgramsAllocations)
 {
   configured_resource const resource{"cuda,statistics,guard"};
   EXPECT_NE(resource.find<rmm::mr::guard_resource_adaptor<memory>>(), nullptr);
@@ -154,7 +154,7 @@ TEST(ConfiguredResource, GuardsWhatTheProgramAsksFor)
   resource->deallocate(ptr, 100);
 }
 
-TEST(ConfiguredResource, ZeroesFreedMemoryRightAboveTheResource)
+TEST(ConfiguredResource, ScrubsDirectlyAboveTheResource)
 {
   configured_resource const resource{"cuda,guard,scrub"};
   auto* const scrub = resource.find<rmm::mr::scrub_resource_adaptor<memory>>();
@@ -230,21 +230,21 @@ TEST(RecommendedResource, IsMadeWithAnExplanation)
   EXPECT_NE(resource.explanation().find("The device has "), std::string::npos);
 }
 
-TEST(RecommendedResource, HoldsNoMoreThanItMay)
+TEST(RecommendedResource, HoldsNoMoreThanItsMaximum)
 {
   auto const resource = rmm::mr::make_recommended_resource({{}, rmm::memory_amount{8 * mebibyte}});
   use(*resource, 4 * mebibyte);
   EXPECT_THROW(resource->allocate(16 * mebibyte), rmm::out_of_memory);
 }
 
-/// Puts the current resource back.
+/// Restores the current resource.
 struct UseConfiguredResource : ::testing::Test {
   ~UseConfiguredResource() override { rmm::mr::set_current_device_resource(before); }
 
   device_memory_resource* before{rmm::mr::get_current_device_resource()};
 };
 
-TEST_F(UseConfiguredResource, RegistersItForTheDevicesNamed)
+TEST_F(UseConfiguredResource, RegistersForTheGivenDevices)
 {
   rmm::mr::use_configured_resource(rmm::mr::resource_configuration::parse("pool,statistics"),
                                    {rmm::get_current_cuda_device()});
@@ -267,7 +267,7 @@ TEST_F(UseConfiguredResource, UsesTheConfigurationOfTheEnvironment)
   EXPECT_THROW(rmm::mr::get_current_device_resource()->allocate(2 * mebibyte), rmm::out_of_memory);
 }
 
-TEST_F(UseConfiguredResource, ChangesNothingIfTheEnvironmentIsWrong)
+TEST_F(UseConfiguredResource, ChangesNothingIfTheEnvironmentVariableIsWrong)
 {
   rmm::test::environment_variable const variable{"RMM_RESOURCE"};
   variable.set("cuda,limit");

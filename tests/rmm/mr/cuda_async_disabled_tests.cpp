@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For programs that do without the driver's pools: all of this program is compiled with RMM_DISABLE_CUDA_MALLOC_ASYNC.
+// Tests programs without the driver's pools: everything here is compiled with RMM_DISABLE_CUDA_MALLOC_ASYNC.
 
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_async_memory_resource.hpp>
@@ -15,7 +15,7 @@
 
 namespace {
 
-TEST(CudaAsyncDisabled, TheResourceSaysSo)
+TEST(CudaAsyncDisabled, TheResourceReportsIt)
 {
   try {
     rmm::mr::cuda_async_memory_resource const resource;

@@ -135,7 +135,7 @@ TEST_F(CudaAsyncFaults, ManagedPoolsNeedDriverAndDevice)
   EXPECT_THROW(cuda_async_managed_memory_resource{}, rmm::logic_error);
 }
 
-TEST_F(CudaAsyncFaults, AllThatComesFromPoolsGoesBackAndNoBytesAreNotAskedFor)
+TEST_F(CudaAsyncFaults, PoolMemoryIsFreedAndZeroBytesMakeNoCall)
 {
   cuda_async_memory_resource own;
   cuda_async_view_memory_resource view{own.pool_handle()};
@@ -155,7 +155,7 @@ TEST_F(CudaAsyncFaults, AllThatComesFromPoolsGoesBackAndNoBytesAreNotAskedFor)
   EXPECT_EQ(cudasim::leak_report(), live);
 }
 
-TEST_F(CudaAsyncFaults, ManagedAndPinnedMemoryGoBackAndNoBytesAreNotAskedFor)
+TEST_F(CudaAsyncFaults, ManagedAndPinnedMemoryIsFreedAndZeroBytesMakeNoCall)
 {
   rmm::mr::managed_memory_resource managed;
   rmm::mr::pinned_host_memory_resource pinned;

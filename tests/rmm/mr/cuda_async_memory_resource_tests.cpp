@@ -99,7 +99,7 @@ TEST_F(CudaAsyncMemoryResource, AllocatesFromThePoolOfItsHandle)
   EXPECT_EQ(attribute(resource.pool_handle(), cudaMemPoolAttrUsedMemCurrent), 0U);
 }
 
-TEST_F(CudaAsyncMemoryResource, ReservesNothingUnlessAsked)
+TEST_F(CudaAsyncMemoryResource, ReservesNothingByDefault)
 {
   cuda_async_memory_resource const resource;
   cuda_async_memory_resource const zero{0};
@@ -122,7 +122,7 @@ TEST_F(CudaAsyncMemoryResource, CannotReserveMoreThanTheDeviceHas)
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
-TEST_F(CudaAsyncMemoryResource, KeepsAllOfTheDeviceByDefault)
+TEST_F(CudaAsyncMemoryResource, KeepsAllMemoryOfTheDeviceByDefault)
 {
   cuda_async_memory_resource const resource;
   EXPECT_EQ(attribute(resource.pool_handle(), cudaMemPoolAttrReleaseThreshold), rmm::available_device_memory().second);
@@ -144,7 +144,7 @@ TEST_F(CudaAsyncMemoryResource, ExportsAsFileDescriptor)
   EXPECT_NE(resource.pool_handle(), nullptr);
 }
 
-TEST_F(CudaAsyncMemoryResource, RefusesWaysToExportThatTheDeviceHasNot)
+TEST_F(CudaAsyncMemoryResource, RefusesUnsupportedHandleTypes)
 {
   try {
     cuda_async_memory_resource const resource{std::nullopt, std::nullopt, handle_type::win32};
@@ -154,7 +154,7 @@ TEST_F(CudaAsyncMemoryResource, RefusesWaysToExportThatTheDeviceHasNot)
   }
 }
 
-TEST_F(CudaAsyncMemoryResource, SaysThatMemoryIsMissing)
+TEST_F(CudaAsyncMemoryResource, ReportsLackOfMemory)
 {
   cuda_async_memory_resource resource;
   EXPECT_THROW(resource.allocate(std::size_t{1} << 50, stream), rmm::out_of_memory);
@@ -182,7 +182,7 @@ TEST_F(CudaAsyncMemoryResource, ServesContainers)
 
 using CudaAsyncViewMemoryResource = CudaAsyncMemoryResource;
 
-TEST_F(CudaAsyncViewMemoryResource, AllocatesFromAPoolOfSomebodyElse)
+TEST_F(CudaAsyncViewMemoryResource, AllocatesFromAForeignPool)
 {
   cudaMemPool_t pool{};
   ASSERT_EQ(cudaDeviceGetDefaultMemPool(&pool, rmm::get_current_cuda_device().value()), cudaSuccess);

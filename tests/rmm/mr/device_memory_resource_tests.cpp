@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <vector>
 
-// Classes that programs write.
+// Classes of a user's program.
 namespace user {
 
 using rmm::mr::device_memory_resource;
@@ -36,7 +36,7 @@ class later_mock_resource : public device_memory_resource {
   friend void get_property(later_mock_resource const&, cuda::mr::device_accessible) noexcept {}
 };
 
-// An adaptor as programs write it, with private overrides, naming its base by the injected class name.
+// A typical adaptor of a user: private overrides, and its base named by the injected class name.
 class adaptor : public device_memory_resource {
  public:
   explicit adaptor(device_memory_resource* upstream) : upstream_{upstream} {}
@@ -86,7 +86,7 @@ static_assert(cuda::mr::resource_with<device_memory_resource, cuda::mr::device_a
 
 cudaStream_t handle(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(number); }
 
-// Converts to a stream as the owning stream class does.
+// Converts to a stream as cuda_stream does.
 struct stream_owner {
   operator rmm::cuda_stream_view() const { return handle(9); }
 };
@@ -177,7 +177,7 @@ TEST_F(DeviceMemoryResourceTest, RefusesAnAlignmentOtherThanAPowerOfTwo)
   EXPECT_TRUE(mr.calls.empty());
 }
 
-TEST_F(DeviceMemoryResourceTest, TheLaterSpellingsPassTheSizeAsItIs)
+TEST_F(DeviceMemoryResourceTest, LaterNamesPassTheSizeUnchanged)
 {
   mr.deallocate_sync(mr.allocate_sync(10), 10);
   mr.deallocate_sync(mr.allocate_sync(11, 64), 11, 64);
@@ -194,7 +194,7 @@ TEST_F(DeviceMemoryResourceTest, TheLaterSpellingsPassTheSizeAsItIs)
                                {13, handle(5)}}));
 }
 
-TEST_F(DeviceMemoryResourceTest, TheLaterSpellingsRefuseAnAlignmentAbove256)
+TEST_F(DeviceMemoryResourceTest, LaterNamesRefuseAnAlignmentAbove256)
 {
   EXPECT_THROW(mr.allocate_sync(100, 512), rmm::bad_alloc);
   EXPECT_THROW(mr.allocate(handle(5), 100, 512), rmm::bad_alloc);
@@ -228,7 +228,7 @@ struct DeviceMemoryResourceMockTest : ::testing::Test {};
 using mocks = ::testing::Types<user::mock_resource, user::later_mock_resource>;
 TYPED_TEST_SUITE(DeviceMemoryResourceMockTest, mocks);
 
-TYPED_TEST(DeviceMemoryResourceMockTest, AMockSeesWhatItsUserPasses)
+TYPED_TEST(DeviceMemoryResourceMockTest, AMockReceivesTheUsersArguments)
 {
   TypeParam mock;
   int memory{};

@@ -15,8 +15,8 @@
 
 #include <cstddef>
 
-/// A resource of another class joins the list below. That of ordinary host memory needs a device that can use it:
-/// rmm/mr/system_memory_resource_sim_tests.cpp.
+/// Add other resources to the list below. system_memory_resource_sim_tests.cpp tests system_memory_resource, which needs a device
+/// that can use it.
 
 namespace rmm::test {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elastic pools while calls of the runtime and the driver fail: nothing is lost, nothing is handed out twice, and all memory
-// goes back in the end. Containers on elastic pools: strong_guarantee_sim_tests.cpp.
+// Elastic pools while calls of the runtime and the driver fail: nothing is lost, nothing is handed out twice, and all memory goes
+// back in the end. strong_guarantee_sim_tests.cpp tests containers on elastic pools.
 
 #include "../../support/elastic_pool_source.hpp"
 #include "../../support/random_program.hpp"
@@ -38,7 +38,7 @@ using rmm::test::random_program;
 
 constexpr std::size_t chunk = std::size_t{2} << 20U;
 
-/// Makes some calls fail. Those that take something away are not among them: that they fail is asserted.
+/// Makes random calls fail, except those that free something: their failures are asserted.
 void let_calls_fail(random_program::options& how)
 {
   random_program::let_the_runtime_fail(how);
@@ -83,7 +83,7 @@ TEST_F(ElasticPoolFaults, LoseNothingInRandomPrograms)
     pool.release_unused();
     EXPECT_EQ(pool.pool_size(), 0U);
     EXPECT_EQ(cudasim::usage(0).physical, 0U);
-    // What the pool may hold is not used up by what failed.
+    // Failures must not use up the pool's maximum.
     void* const all = source.allocate(24 * chunk, rmm::cuda_stream_legacy);
     EXPECT_NE(all, nullptr);
     source.deallocate(all, 24 * chunk, rmm::cuda_stream_legacy);
@@ -91,7 +91,7 @@ TEST_F(ElasticPoolFaults, LoseNothingInRandomPrograms)
   EXPECT_GT(faults, fired);
 }
 
-/// Makes the n-th call of one function fail among those that the pool makes in a random program.
+/// Makes the n-th call of one function fail, counting only calls of the pool in a random program.
 class nth_fault {
  public:
   nth_fault(std::string call, std::uint64_t n, cudaError_t error) : call_{std::move(call)}, n_{n}, error_{error} {}
@@ -118,7 +118,7 @@ class nth_fault {
 
  private:
   std::string call_;
-  std::uint64_t n_;  // 0: none fails
+  std::uint64_t n_;  // 0 for none
   cudaError_t error_;
   std::uint64_t seen_{};
   std::uint64_t calls_before_{};
@@ -126,8 +126,8 @@ class nth_fault {
   bool has_fired_{};
 };
 
-/// Runs a random program with that fault, and checks that the pool then has all that it may have, and gives all back. Returns how often
-/// the pool was paused.
+/// Runs a random program with a fault. Checks that the pool can then still serve its maximum, and gives all memory back. Returns
+/// how often it was paused.
 std::size_t run_with(nth_fault& fault)
 {
   Stepped::begin(1);
@@ -155,8 +155,8 @@ std::size_t run_with(nth_fault& fault)
   return source.pauses();
 }
 
-/// One fault in each program, so that whatever goes wrong later comes from it. RMM_TEST_EVERY_FAULT=1 makes each call fail; otherwise up to
-/// six of each function do.
+/// Each program has one fault, so that it must be the cause of later errors. With RMM_TEST_EVERY_FAULT=1 each call fails once;
+/// otherwise up to six calls of each function.
 TEST_F(ElasticPoolFaults, LoseNothingWhicheverCallOfARandomProgramFails)
 {
   std::uint64_t const most = std::getenv("RMM_TEST_EVERY_FAULT") != nullptr ? ~std::uint64_t{0} : 6;
@@ -172,7 +172,7 @@ TEST_F(ElasticPoolFaults, LoseNothingWhicheverCallOfARandomProgramFails)
                                  "cudaStreamGetId",
                                  "cudaStreamWaitEvent",
                                  "cudaDeviceSynchronize"}) {
-    nth_fault warm_up{call, 0, cudaErrorUnknown};  // answers what is asked once for the process
+    nth_fault warm_up{call, 0, cudaErrorUnknown};  // makes the calls that a process makes only once
     EXPECT_GT(run_with(warm_up), 0U);
     nth_fault none{call, 0, cudaErrorUnknown};
     run_with(none);
@@ -183,7 +183,7 @@ TEST_F(ElasticPoolFaults, LoseNothingWhicheverCallOfARandomProgramFails)
       auto const error = (n / step) % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorUnknown;
       nth_fault fault{call, n, error};
       run_with(fault);
-      fired += fault.has_fired() ? 1 : 0;  // handles of streams differ from run to run, and with them a few calls
+      fired += fault.has_fired() ? 1 : 0;  // handles of streams differ from run to run, and so do a few calls
       ASSERT_FALSE(HasFailure()) << call << " failed the " << n << "th time with " << cudaGetErrorName(error);
       EXPECT_EQ(cudasim::leak_report(), "");
     }
@@ -219,7 +219,7 @@ void use_a_pool()
   free(4);
   free(2);
   free(0);
-  allocate(4 * chunk);  // in pieces until now
+  allocate(4 * chunk);  // served in pieces until now
   free(1);
   pool.release_unused();
   allocate(chunk / 2);
@@ -279,7 +279,7 @@ TEST_F(ElasticPoolFaults, AnAllocationThatFailedSucceedsLater)
   }
 }
 
-/// The bytes of a block, which differ from block to block.
+/// Fills a block with bytes that depend on `value`.
 void fill(void* ptr, std::size_t bytes, int value) { ASSERT_EQ(cudaMemset(ptr, value, bytes), cudaSuccess); }
 
 bool is_filled(void const* ptr, std::size_t bytes, unsigned char value)
@@ -289,7 +289,7 @@ bool is_filled(void const* ptr, std::size_t bytes, unsigned char value)
   return content == std::vector<unsigned char>(bytes, value);
 }
 
-/// A pool with two blocks, and what was in them.
+/// A pool with two blocks and their contents.
 struct filled_pool {
   explicit filled_pool(rmm::cuda_stream_view on) : stream{on}
   {
@@ -314,7 +314,7 @@ struct filled_pool {
   void* second{pool.allocate(large, stream)};
 };
 
-/// Whether the call throws, and only what says that memory is missing or CUDA failed.
+/// Returns whether the call throws. Fails for exceptions other than lack of memory and CUDA errors.
 template <class Call>
 bool throws(Call const& call)
 {
@@ -377,7 +377,7 @@ TEST_F(ElasticPoolFaults, ASharedPoolOfADriverThatDoesNotAnswerNamesTheError)
 {
   elastic_pool_options options;
   options.share_descriptors = true;
-  for (std::uint64_t n = 1; n <= 2; ++n) {  // is there virtual memory, and can it be exported
+  for (std::uint64_t n = 1; n <= 2; ++n) {  // the queries for virtual memory and for its export
     cudasim::inject({"cuDeviceGetAttribute", n, cudaErrorUnknown, 1});
     try {
       elastic_pool_memory_resource const pool{options};
@@ -418,7 +418,7 @@ TEST_F(ElasticPoolFaults, AResumeThatFailsCanBeTriedAgain)
   EXPECT_GE(failures, 4);
 }
 
-/// A pool whose free memory is still written to.
+/// A pool whose free memory is still being written.
 struct written_pool {
   [[nodiscard]] void* allocate(std::size_t bytes) { return pool.allocate(bytes, stream); }
 
@@ -433,7 +433,7 @@ struct written_pool {
   elastic_pool_memory_resource pool{0, 8 * chunk};
 };
 
-/// Makes the next waits for that fail.
+/// Waits for that work fail.
 struct ElasticPoolThatCannotWait : Stepped {
   static void let_waits_fail(std::uint64_t times)
   {
@@ -454,7 +454,7 @@ TEST_F(ElasticPoolThatCannotWait, KeepsMemoryUntilItCanWaitForItsWork)
   EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk);
   EXPECT_EQ(it.pool.mapped_bytes(), 8 * chunk);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
-  it.stream.synchronize();  // writes what stayed
+  it.stream.synchronize();  // completes the writes
   EXPECT_EQ(it.pool.trim_to(6 * chunk), 2 * chunk);
   EXPECT_EQ(it.pool.mapped_bytes(), 6 * chunk);
   it.pool.deallocate(kept, 4 * chunk, it.stream);
@@ -462,7 +462,7 @@ TEST_F(ElasticPoolThatCannotWait, KeepsMemoryUntilItCanWaitForItsWork)
   EXPECT_EQ(cudasim::usage(0).physical, 0U);
 }
 
-TEST_F(ElasticPoolThatCannotWait, UsesItForTheNextAllocationThatHasToGrow)
+TEST_F(ElasticPoolThatCannotWait, UsesItForTheNextAllocationThatMustGrow)
 {
   written_pool it;
   it.write_and_free(it.allocate(8 * chunk), 8 * chunk);
@@ -472,7 +472,7 @@ TEST_F(ElasticPoolThatCannotWait, UsesItForTheNextAllocationThatHasToGrow)
   EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk);
 }
 
-TEST_F(ElasticPoolThatCannotWait, SaysSoWhenMemoryRunsOut)
+TEST_F(ElasticPoolThatCannotWait, ReportsItWhenMemoryRunsOut)
 {
   written_pool it;
   std::array<void*, 8> blocks{};
@@ -487,7 +487,7 @@ TEST_F(ElasticPoolThatCannotWait, SaysSoWhenMemoryRunsOut)
   }
   EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk);
   cudasim::clear_faults();
-  it.write_and_free(it.pool.allocate(4 * chunk, it.other), 4 * chunk);  // of chunks that were apart
+  it.write_and_free(it.pool.allocate(4 * chunk, it.other), 4 * chunk);  // needs chunks that are not adjacent
   for (std::size_t i = 1; i < blocks.size(); i += 2) { it.write_and_free(blocks[i], chunk); }
 }
 
@@ -498,14 +498,14 @@ TEST_F(ElasticPoolThatCannotWait, GivesItBackWhenItIsPaused)
   it.write_and_free(it.allocate(2 * chunk), 2 * chunk);
   let_waits_fail(all);
   EXPECT_EQ(it.pool.release_unused(), 0U);
-  it.pool.pause(rmm::mr::paused_contents::dropped);  // waits for the device
+  it.pool.pause(rmm::mr::paused_contents::dropped);  // waits for the device instead
   EXPECT_EQ(cudasim::usage(0).physical, 0U);
   it.pool.resume();
   EXPECT_EQ(it.pool.mapped_bytes(), chunk);
   it.write_and_free(kept, chunk);
 }
 
-TEST_F(ElasticPoolThatCannotWait, GivesItBackWhenItGoes)
+TEST_F(ElasticPoolThatCannotWait, GivesItBackAtItsEnd)
 {
   {
     written_pool it;

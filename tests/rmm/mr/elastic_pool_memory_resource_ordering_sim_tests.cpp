@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random programs of threads, streams and devices on elastic pools that are asked to give memory back at any time, under the
-// ordering checker: a block that reaches a stream too early is a race, memory that leaves while work uses it is a violation, and
-// so is work on what has left. Each refusal is checked against what the live blocks leave.
+// Random programs of threads, streams and devices on elastic pools that give memory back at random, under the ordering checker. It
+// reports blocks that reach a stream too early, memory that leaves while work uses it, and work on memory that has left. Each
+// refusal is checked against the live blocks.
 
 #include "../../support/elastic_pool_source.hpp"
 #include "../../support/random_program.hpp"
@@ -39,7 +39,7 @@ struct ElasticPoolOrdering : Stepped {
     rmm::recovery_figures recovery{};
   };
 
-  /// The devices have `device_bytes`, if that is not 0.
+  /// If `device_bytes` is not 0, the devices have so much memory.
   static counts run(std::uint64_t programs,
                     random_program::options how,
                     elastic_pool_options const& options,
@@ -126,7 +126,7 @@ TEST_F(ElasticPoolOrdering, HoldsForChunksOfSeveralSizes)
   elastic_pool_options options;
   options.maximum_bytes = 500 * chunk;
   random_program::options how;
-  how.largest     = 260 * chunk;  // in chunks of 1, 2, 4 and 8 units
+  how.largest     = 260 * chunk;  // chunks have 1, 2, 4 and 8 units
   how.most_live   = 40;
   auto const seen = run(20, how, options);
   EXPECT_GT(seen.given_back, seen.programs * chunk);

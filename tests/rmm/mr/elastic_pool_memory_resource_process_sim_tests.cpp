@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elastic pools and the other users of the device: what they give back is there for other processes and other libraries, and
+// Elastic pools beside other users of the device. Memory that a pool gives back is free for other processes and libraries, and
 // fragmentation does not make them fail.
 
 #include "../../support/seeds.hpp"
@@ -58,7 +58,7 @@ void begin_machine(std::size_t bytes)
 
 constexpr char const* expected_variable = "RMM_TEST_FREE_BYTES";
 
-/// A device that this process and those that it starts share.
+/// A simulated device that this process shares with its children.
 struct ElasticPoolProcesses : Simulated {
   void SetUp() override
   {
@@ -72,7 +72,7 @@ struct ElasticPoolProcesses : Simulated {
     cudasim::reset();
   }
 
-  /// Whether cudaMemGetInfo tells so in another process.
+  /// Returns whether another process finds `bytes` free bytes with cudaMemGetInfo.
   static bool has_free_elsewhere(std::size_t bytes)
   {
     ::setenv(expected_variable, std::to_string(bytes).c_str(), 1);
@@ -94,7 +94,7 @@ struct ElasticPoolProcesses : Simulated {
   rmm::test::temporary_folder folder;
 };
 
-/// What the other process does. It cannot run by itself.
+/// Runs in the other process. It fails if it is started directly.
 TEST(DISABLED_OtherProcess, SeesTheFreeMemory)
 {
   auto const* const expected = std::getenv(expected_variable);
@@ -152,7 +152,7 @@ TEST_F(ElasticPoolNeighbours, TakeTurnsWithThePoolOnMostOfTheDevice)
 
 // --- fragmentation
 
-/// Blocks of one workload, which is repeated: how large, and which older one is freed before.
+/// A step of a workload: frees the block in slot `replaced`, and allocates `bytes` bytes there.
 struct step {
   std::size_t bytes;
   std::size_t replaced;
@@ -169,7 +169,7 @@ std::vector<step> varied_workload(std::uint64_t seed, std::size_t live, std::siz
   return steps;
 }
 
-/// Runs the workload, and frees all. Returns the most bytes, in whole blocks, that were live.
+/// Runs the workload and frees everything. Returns the peak of live bytes, rounded up to whole blocks.
 template <class Resource>
 std::size_t run(Resource& mr, std::vector<step> const& steps, std::size_t live, rmm::cuda_stream_view stream)
 {
@@ -193,7 +193,7 @@ std::size_t run(Resource& mr, std::vector<step> const& steps, std::size_t live, 
   return peak;
 }
 
-TEST_F(ElasticPoolNeighbours, AWorkloadRunsForEverInLittleMoreThanItsPeak)
+TEST_F(ElasticPoolNeighbours, AWorkloadRunsForeverInLittleMoreThanItsPeak)
 {
   constexpr std::size_t live = 100;
   begin_machine(100'000 * MiB);

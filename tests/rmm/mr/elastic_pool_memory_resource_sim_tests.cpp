@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The elastic pool: what it takes from the device, where it puts allocations, and what it gives back.
+// The elastic pool: the memory it takes from the device, the places of allocations, and the memory it gives back.
 
 #include "../../support/simulated.hpp"
 
@@ -57,7 +57,7 @@ struct ElasticPool : FreshMachine {
   }
 };
 
-TEST_F(ElasticPool, TakesNothingBeforeItIsAsked)
+TEST_F(ElasticPool, TakesNothingBeforeItsFirstAllocation)
 {
   auto const before = free_on_device();
   elastic_pool_memory_resource const pool;
@@ -106,7 +106,7 @@ TEST_F(ElasticPool, TakesTheInitialMemoryAtOnce)
   pool.deallocate(ptr, 64 * MiB, stream);
 }
 
-TEST_F(ElasticPool, APoolOfSoManyBytesServesOneRequestForAllOfThem)
+TEST_F(ElasticPool, APoolServesOneRequestForItsWholeMaximum)
 {
   constexpr std::size_t odd = 3 * MiB + 256;
   elastic_pool_memory_resource pool{odd, odd};
@@ -115,7 +115,7 @@ TEST_F(ElasticPool, APoolOfSoManyBytesServesOneRequestForAllOfThem)
   pool.deallocate(ptr, odd, stream);
 }
 
-TEST_F(ElasticPool, RefusesSizesAndOptionsThatCannotBe)
+TEST_F(ElasticPool, RefusesInvalidSizesAndOptions)
 {
   EXPECT_THROW((elastic_pool_memory_resource{100}), rmm::logic_error);
   EXPECT_THROW((elastic_pool_memory_resource{0, 100}), rmm::logic_error);
@@ -125,7 +125,7 @@ TEST_F(ElasticPool, RefusesSizesAndOptionsThatCannotBe)
   EXPECT_THROW((elastic_pool_memory_resource{options}), rmm::logic_error);
 }
 
-TEST_F(ElasticPool, RefusesADeviceThatIsNotThere)
+TEST_F(ElasticPool, RefusesAMissingDevice)
 {
   elastic_pool_options options;
   for (int const device : {-1, rmm::get_num_cuda_devices()}) {
@@ -145,7 +145,7 @@ TEST_F(ElasticPool, ReportsItsMaximumInWholeChunks)
   }
 }
 
-TEST_F(ElasticPool, TrimGivesBackWhatHoldsNoAllocation)
+TEST_F(ElasticPool, TrimGivesChunksWithoutAllocationsBack)
 {
   elastic_pool_memory_resource pool;
   auto const chunk  = pool.chunk_bytes();
@@ -177,7 +177,7 @@ TEST_F(ElasticPool, TrimKeepsChunksThatHoldAnAllocation)
   EXPECT_EQ(pool.release_unused(), 8 * chunk);
 }
 
-/// Memory of a stream that the library does not know, so that its frees have no event yet.
+/// A stream that the library does not know, so its frees have no event at first.
 struct ElasticPoolWithARawStream : ElasticPool {
   ElasticPoolWithARawStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking), cudaSuccess); }
   void TearDown() override
@@ -189,13 +189,13 @@ struct ElasticPoolWithARawStream : ElasticPool {
   cudaStream_t raw{};
 };
 
-TEST_F(ElasticPoolWithARawStream, TrimWaitsForNoWorkThatUsesOtherMemory)
+TEST_F(ElasticPoolWithARawStream, TrimDoesNotWaitForWorkOnOtherMemory)
 {
   elastic_pool_memory_resource pool;
   auto const chunk  = pool.chunk_bytes();
   void* const large = pool.allocate(4 * chunk, stream);
   void* const kept  = pool.allocate(chunk / 2, stream);
-  pool.deallocate(pool.allocate(1000, raw), 1000, raw);  // without an event, in the chunk of `kept`
+  pool.deallocate(pool.allocate(1000, raw), 1000, raw);  // has no event, and lies in the chunk of `kept`
   pool.deallocate(large, 4 * chunk, stream);
   cudasim::hold(raw);
   ASSERT_EQ(cudasim::launch(raw, {}, {}), cudaSuccess);
@@ -206,7 +206,7 @@ TEST_F(ElasticPoolWithARawStream, TrimWaitsForNoWorkThatUsesOtherMemory)
   pool.deallocate(kept, chunk / 2, stream);
 }
 
-TEST_F(ElasticPoolWithARawStream, TrimWaitsForTheDeviceIfWorkOfChunksIsUnknown)
+TEST_F(ElasticPoolWithARawStream, TrimWaitsForTheDeviceIfItLacksEvents)
 {
   elastic_pool_memory_resource pool;
   auto const chunk = pool.chunk_bytes();
@@ -217,7 +217,7 @@ TEST_F(ElasticPoolWithARawStream, TrimWaitsForTheDeviceIfWorkOfChunksIsUnknown)
   EXPECT_EQ(pool.figures().device_synchronizations, 1U);
 }
 
-TEST_F(ElasticPool, TrimWaitsForEventsOfStreamsThatItKnows)
+TEST_F(ElasticPool, TrimRecordsEventsOnKnownStreams)
 {
   elastic_pool_memory_resource pool;
   auto const chunk = pool.chunk_bytes();
@@ -247,7 +247,7 @@ TEST_F(ElasticPool, FreeChunksBecomeOneLargeBlock)
   for (std::size_t i = 1; i < 16; i += 2) { pool.deallocate(all[i], chunk, stream); }
 }
 
-TEST_F(ElasticPool, SaysWhyItCannotGoOn)
+TEST_F(ElasticPool, ReportsWhyItCannotGrow)
 {
   elastic_pool_memory_resource pool{0, 32 * MiB};
   void* const most = pool.allocate(31 * MiB, stream);
@@ -263,7 +263,7 @@ TEST_F(ElasticPool, SaysWhyItCannotGoOn)
   pool.deallocate(most, 31 * MiB, stream);
 }
 
-TEST_F(ElasticPool, SaysThatTheDeviceIsFull)
+TEST_F(ElasticPool, ReportsThatTheDeviceIsFull)
 {
   elastic_pool_memory_resource pool;
   ASSERT_TRUE(cudasim::occupy(0, free_on_device() - 128 * MiB));
@@ -298,12 +298,12 @@ TEST_F(ElasticPool, ARequestThatFailsKeepsFreeMemory)
   EXPECT_THROW(static_cast<void>(pool.allocate(GiB, stream)), rmm::out_of_memory);
   EXPECT_EQ(pool.mapped_bytes(), held);
   EXPECT_EQ(cudasim::calls("cuMemUnmap"), unmapped);
-  void* const fits = pool.allocate(140 * MiB, stream);  // with the memory of both parts
+  void* const fits = pool.allocate(140 * MiB, stream);  // uses the memory of both parts
   pool.deallocate(fits, 140 * MiB, stream);
   pool.deallocate(above, 16 * MiB, stream);
 }
 
-TEST_F(ElasticPool, GivesBackWhatWasUnusedForLong)
+TEST_F(ElasticPool, GivesLongUnusedMemoryBack)
 {
   elastic_pool_options options;
   options.decay = std::chrono::milliseconds{0};
@@ -312,12 +312,12 @@ TEST_F(ElasticPool, GivesBackWhatWasUnusedForLong)
   void* const ptr  = pool.allocate(4 * chunk, stream);
   pool.deallocate(ptr, 4 * chunk, stream);
   stream.synchronize();
-  EXPECT_EQ(pool.tick(), 0U);  // until now it was in use
+  EXPECT_EQ(pool.tick(), 0U);  // was in use until now
   EXPECT_EQ(pool.tick(), 4 * chunk);
   EXPECT_EQ(pool.pool_size(), 0U);
 }
 
-TEST_F(ElasticPool, KeepsUnusedMemoryIfItsTimeNeverEnds)
+TEST_F(ElasticPool, KeepsUnusedMemoryWithoutDecay)
 {
   elastic_pool_options options;
   options.decay = std::chrono::milliseconds::max();
@@ -329,7 +329,7 @@ TEST_F(ElasticPool, KeepsUnusedMemoryIfItsTimeNeverEnds)
   EXPECT_EQ(pool.pool_size(), chunk);
 }
 
-TEST_F(ElasticPool, AddressesThatAreEmptyAgainAreOneRange)
+TEST_F(ElasticPool, UnmappedAddressesBecomeOneRange)
 {
   auto const chunk = elastic_pool_memory_resource{}.chunk_bytes();
   rmm::detail::chunked_space space{0, 8 * chunk, chunk, {}, {0}};
@@ -341,7 +341,7 @@ TEST_F(ElasticPool, AddressesThatAreEmptyAgainAreOneRange)
   EXPECT_EQ(space.release_spare(), 4 * chunk);
 }
 
-/// The sizes of the chunks of a space, from the highest down, in units of `unit`.
+/// Returns the sizes of the chunks of a space in units of `unit`, from the highest address down.
 [[nodiscard]] std::vector<std::size_t> sizes_of_chunks(rmm::detail::chunked_space const& space, std::size_t unit)
 {
   std::vector<std::size_t> sizes;
@@ -444,13 +444,13 @@ TEST_F(ElasticPool, MovesPartOfALargeChunk)
   constexpr auto large = 1024 * MiB;
   auto const before    = free_on_device();
   elastic_pool_memory_resource pool{0, large + 64 * MiB};
-  void* const all  = pool.allocate(large, stream);  // in chunks of 32 MiB
+  void* const all  = pool.allocate(large, stream);  // has chunks of 32 MiB
   void* const kept = pool.allocate(64 * MiB, stream);
   pool.deallocate(all, large, stream);
   void* const low  = pool.allocate(large / 2, stream);
   void* const wall = pool.allocate(8 * MiB, stream);
   pool.deallocate(low, large / 2, stream);
-  void* const moved = pool.allocate(540 * MiB, stream);  // 17 chunks, of which the last is 4 MiB too large
+  void* const moved = pool.allocate(540 * MiB, stream);  // 17 chunks, with 4 MiB more than needed
   EXPECT_EQ(pool.pool_size(), large + 60 * MiB);
   EXPECT_EQ(before - free_on_device(), large + 60 * MiB);
   EXPECT_EQ(pool.mapped_bytes(), large + 60 * MiB);
@@ -481,7 +481,7 @@ struct ElasticPoolOnAnOldDevice : ElasticPool {
   ElasticPoolOnAnOldDevice()
   {
     cudasim::inject(
-      {"cuDeviceGetAttribute", 1, cudaErrorNotSupported, 1000});  // the driver does not say that it has it
+      {"cuDeviceGetAttribute", 1, cudaErrorNotSupported, 1000});  // the driver does not report virtual memory
   }
 };
 
@@ -513,7 +513,7 @@ TEST_F(ElasticPoolOnTwoDevices, LargeChunksMoveWithAnotherDeviceCurrent)
   void* const low  = pool.allocate(512 * MiB, stream);
   void* const wall = pool.allocate(520 * MiB, stream);
   pool.deallocate(low, 512 * MiB, stream);
-  void* const moved = pool.allocate(540 * MiB, stream);  // the chunks of `low`, and new ones
+  void* const moved = pool.allocate(540 * MiB, stream);  // uses the chunks of `low`, and new chunks
   EXPECT_EQ(cudasim::usage(0).physical, 0U);
   EXPECT_LE(pool.pool_size(), 1088 * MiB);
   pool.pause(rmm::mr::paused_contents::dropped);
@@ -525,7 +525,7 @@ TEST_F(ElasticPoolOnTwoDevices, LargeChunksMoveWithAnotherDeviceCurrent)
   EXPECT_EQ(cudasim::usage(1).physical, before);
 }
 
-TEST_F(ElasticPoolOnTwoDevices, PartsHaveEachOthersMemoryWithAnotherDeviceCurrent)
+TEST_F(ElasticPoolOnTwoDevices, PartsUseEachOthersMemoryWithAnotherDeviceCurrent)
 {
   elastic_pool_options options;
   options.device        = rmm::cuda_device_id{1};
@@ -550,7 +550,7 @@ TEST_F(ElasticPoolOnTwoDevices, PartsHaveEachOthersMemoryWithAnotherDeviceCurren
     rmm::tag_scope const scope{cache};
     all = pool.allocate(64 * MiB, stream);
   }
-  EXPECT_TRUE(done);  // its memory has left the pool, so its work has ended
+  EXPECT_TRUE(done);  // its memory went to the other part, so the work must be done
   EXPECT_EQ(cudasim::usage(0).physical, 0U);
   pool.pause(cache);
   pool.deallocate(pool.allocate(1000, stream), 1000, stream);
@@ -559,9 +559,9 @@ TEST_F(ElasticPoolOnTwoDevices, PartsHaveEachOthersMemoryWithAnotherDeviceCurren
   EXPECT_TRUE(cudasim::violations().empty());
 }
 
-TEST_F(ElasticPoolOnTwoDevices, WithoutVirtualMemoryTakesItFromTheDeviceThatWasAskedFor)
+TEST_F(ElasticPoolOnTwoDevices, WithoutVirtualMemoryUsesTheRequestedDevice)
 {
-  cudasim::inject({"cuDeviceGetAttribute", 1, cudaErrorNotSupported, 1000});  // the driver does not say that it has it
+  cudasim::inject({"cuDeviceGetAttribute", 1, cudaErrorNotSupported, 1000});  // there is no virtual memory
   elastic_pool_options options;
   options.device        = rmm::cuda_device_id{1};
   options.initial_bytes = 2 * MiB;
@@ -572,7 +572,7 @@ TEST_F(ElasticPoolOnTwoDevices, WithoutVirtualMemoryTakesItFromTheDeviceThatWasA
     rmm::cuda_set_device_raii const there{rmm::cuda_device_id{1}};
     stream = rmm::cuda_stream{};
   }
-  for (auto const bytes : {MiB, 8 * MiB}) {  // from the first block, and from one that it grows by
+  for (auto const bytes : {MiB, 8 * MiB}) {  // from the first block, and from one added by growth
     void* const ptr = pool.allocate(bytes, stream);
     cudaPointerAttributes attributes{};
     ASSERT_EQ(cudaPointerGetAttributes(&attributes, ptr), cudaSuccess);
@@ -581,7 +581,7 @@ TEST_F(ElasticPoolOnTwoDevices, WithoutVirtualMemoryTakesItFromTheDeviceThatWasA
   }
 }
 
-TEST_F(ElasticPoolOnAnOldDevice, GrowsByBlocksAndGivesBackThoseThatAreFree)
+TEST_F(ElasticPoolOnAnOldDevice, GrowsByBlocksAndGivesFreeOnesBack)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
   EXPECT_FALSE(pool.has_virtual_memory());
@@ -603,7 +603,7 @@ TEST_F(ElasticPoolOnAnOldDevice, GrowsByBlocksAndGivesBackThoseThatAreFree)
   EXPECT_EQ(free_on_device(), before);
 }
 
-TEST_F(ElasticPoolOnAnOldDevice, AsksForHalfAsMuchUntilTheDeviceHasIt)
+TEST_F(ElasticPoolOnAnOldDevice, HalvesRequestsUntilTheDeviceServesThem)
 {
   elastic_pool_memory_resource pool;
   void* const first = pool.allocate(32 * MiB, stream);
@@ -617,7 +617,7 @@ TEST_F(ElasticPoolOnAnOldDevice, AsksForHalfAsMuchUntilTheDeviceHasIt)
   EXPECT_EQ(cudaFree(others), cudaSuccess);
 }
 
-TEST_F(ElasticPoolOnAnOldDevice, SaysWhatItCannotDo)
+TEST_F(ElasticPoolOnAnOldDevice, ReportsWhatItCannotDo)
 {
   elastic_pool_memory_resource pool;
   EXPECT_THROW(pool.pause(), rmm::logic_error);
@@ -736,7 +736,7 @@ TEST_F(ElasticPool, KeptContentsCanBeReadWhileTheyArePaused)
   }
 }
 
-TEST_F(ElasticPool, TheMemoryOfTheHostIsRetainedOnRequest)
+TEST_F(ElasticPool, HostMemoryIsRetainedOnRequest)
 {
   rmm::tag const cache{"cache"};
   for (bool const before_the_tag : {true, false}) {
@@ -757,22 +757,22 @@ TEST_F(ElasticPool, TheMemoryOfTheHostIsRetainedOnRequest)
     fill(ptr, 1, 8 * MiB);
     auto const* const first = paused_copy(pinned);
     rmm::mr::registered_host_memory_resource others;
-    void* const taken = others.allocate(8 * MiB, stream);  // would get the memory if it was free
+    void* const taken = others.allocate(8 * MiB, stream);  // gets the host memory if the pool has freed it
     fill(ptr, 2, 8 * MiB);
     EXPECT_EQ(paused_copy(pinned), first);
     EXPECT_TRUE(holds(ptr, 2, 8 * MiB));
     pool.pause(cache, rmm::mr::paused_contents::dropped);
     pool.resume(cache);
     EXPECT_EQ(paused_copy(pinned), first);
-    static_cast<void>(paused_copy(rmm::mr::paused_contents::kept_pageable));  // which is memory of another kind
+    static_cast<void>(paused_copy(rmm::mr::paused_contents::kept_pageable));  // needs another kind of memory
     void* const more = pool.allocate(64 * MiB, stream);
     fill(more, 3, 64 * MiB);
-    static_cast<void>(paused_copy(pinned));  // which needs more
+    static_cast<void>(paused_copy(pinned));  // needs more memory
     EXPECT_TRUE(holds(more, 3, 64 * MiB));
     pool.deallocate(more, 64 * MiB, stream);
     static_cast<void>(pool.trim_to(0));
     fill(ptr, 4, 8 * MiB);
-    static_cast<void>(paused_copy(pinned));  // which needs much less
+    static_cast<void>(paused_copy(pinned));  // needs much less memory
     EXPECT_TRUE(holds(ptr, 4, 8 * MiB));
     pool.retain_host_memory(false);
     others.deallocate(taken, 8 * MiB, stream);
@@ -800,7 +800,7 @@ TEST_F(ElasticPool, PausedMemoryCanBeFreedAndThePoolDestroyed)
   pool.deallocate(ptr, 4 * MiB, stream);
 }
 
-TEST_F(ElasticPool, StaysPausedWhereTheMemoryForItIsGone)
+TEST_F(ElasticPool, StaysPausedIfItsMemoryIsTaken)
 {
   elastic_pool_memory_resource pool;
   void* const ptr = pool.allocate(64 * MiB, stream);
@@ -843,7 +843,7 @@ TEST_F(ElasticPool, ATagIsPausedAlone)
   EXPECT_FALSE(pool.is_paused());
   EXPECT_EQ(before - free_on_device(), pool.chunk_bytes());
   EXPECT_TRUE(holds(work, 5, MiB));
-  void* const more = pool.allocate(MiB, stream);  // the rest goes on
+  void* const more = pool.allocate(MiB, stream);  // other allocations go on
   pool.deallocate(more, MiB, stream);
   {
     rmm::tag_scope const scope{weights};
@@ -868,7 +868,7 @@ TEST_F(ElasticPool, ReservedMemoryIsPausedToo)
   reservation.resource().deallocate(ptr, MiB, stream);
 }
 
-TEST_F(ElasticPool, PartsStayWithinTheBoundOfTheWhole)
+TEST_F(ElasticPool, PartsStayWithinTheMaximumOfThePool)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
   rmm::tag const cache{"cache"};
@@ -881,7 +881,7 @@ TEST_F(ElasticPool, PartsStayWithinTheBoundOfTheWhole)
   pool.deallocate(rest, 40 * MiB, stream);
 }
 
-TEST_F(ElasticPool, PartsClimbWithTheOrderAndTheCallbackThatThePoolHasNow)
+TEST_F(ElasticPool, PartsUseTheCurrentOrderAndCallbackOfThePool)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
   rmm::tag const cache{"cache"};
@@ -939,7 +939,7 @@ TEST_F(ElasticPool, ReportsTheWholePoolIfAPartFails)
     }
   }
   EXPECT_EQ(pool.figures().recovery.failures, 2U);
-  pool.pause(weights);  // its memory is not on the device any more
+  pool.pause(weights);  // removes its memory from the device
   try {
     static_cast<void>(pool.allocate(GiB, stream));
     ADD_FAILURE() << "allocated more than the maximum";
@@ -1007,7 +1007,7 @@ TEST_F(ElasticPool, TrimGivesNoMoreBackIfThePoolHasParts)
   EXPECT_EQ(pool.release_unused(), 4 * MiB);
 }
 
-TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRest)
+TEST_F(ElasticPool, APartResumesWithUnusedMemoryOfTheRest)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
   rmm::tag const cache{"cache"};
@@ -1023,12 +1023,12 @@ TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRest)
   EXPECT_THROW(pool.resume(cache), rmm::out_of_memory);
   pool.deallocate(other, 60 * MiB, stream);
   pool.resume(cache);
-  EXPECT_EQ(pool.mapped_bytes(), 64 * MiB);  // the rest gave what was lacking, and kept 24 MiB
+  EXPECT_EQ(pool.mapped_bytes(), 64 * MiB);  // the rest gave the missing memory and kept 24 MiB
   EXPECT_TRUE(holds(kept, 1, 40 * MiB));
   pool.deallocate(kept, 40 * MiB, stream);
 }
 
-TEST_F(ElasticPool, APartIsResumedWithMemoryOfTheRestThatLacksAnEvent)
+TEST_F(ElasticPool, APartResumesWithUnfencedMemoryOfTheRest)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
   rmm::tag const cache{"cache"};
@@ -1067,7 +1067,7 @@ TEST_F(ElasticPool, EachPartServesTheMaximumWhenAllIsFree)
   EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
-TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRestIfTheDeviceIsFull)
+TEST_F(ElasticPool, APartResumesWithUnusedMemoryOfTheRestOnAFullDevice)
 {
   elastic_pool_memory_resource pool;
   rmm::tag const cache{"cache"};
@@ -1090,7 +1090,7 @@ TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRestIfTheDeviceIsFull)
   pool.deallocate(kept, 40 * MiB, stream);
 }
 
-TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRestIfDeviceAndMaximumAreNearlyFull)
+TEST_F(ElasticPool, APartResumesWithUnusedMemoryOfTheRestNearTheMaximumOnANearlyFullDevice)
 {
   elastic_pool_options options;
   options.maximum_bytes = 64 * MiB;
@@ -1320,7 +1320,7 @@ TEST(SharedBlock, CountsTheChunksItTouches)
   static_assert(shared_block{1, MiB, MiB}.chunks() == 2);
   static_assert(shared_block{MiB - 1, 1, MiB}.chunks() == 1);
   static_assert(shared_block{MiB - 1, 2 + MiB, MiB}.chunks() == 3);
-  static_assert(shared_block{MiB, 1, MiB}.chunks() == 0);  // no block begins behind its first chunk
+  static_assert(shared_block{MiB, 1, MiB}.chunks() == 0);  // a block begins in its first chunk, not behind it
   static_assert(shared_block{1, SIZE_MAX, MiB}.chunks() == SIZE_MAX / MiB + 1);
 }
 
@@ -1328,7 +1328,7 @@ TEST_F(ElasticPool, RefusesUnsupportedWaysToShare)
 {
   elastic_pool_memory_resource pool;
   void* const ptr = pool.allocate(MiB, stream);
-  EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, MiB)), rmm::logic_error);  // not made for it
+  EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, MiB)), rmm::logic_error);  // lacks the option
   EXPECT_THROW(rmm::mr::exported_fabric const made = pool.export_fabric(ptr, MiB), rmm::logic_error);
   elastic_pool_options options;
   options.share_descriptors = true;
@@ -1338,7 +1338,7 @@ TEST_F(ElasticPool, RefusesUnsupportedWaysToShare)
   void* const own = sharing.allocate(MiB, stream);
   EXPECT_THROW(static_cast<void>(sharing.export_descriptors(own, 0)), rmm::logic_error);
   EXPECT_THROW(static_cast<void>(sharing.export_descriptors(own, 8 * MiB)), rmm::logic_error);
-  sharing.pause();  // nothing was exported so far
+  sharing.pause();  // possible, because nothing was exported yet
   sharing.resume();
   auto const exported = sharing.export_descriptors(own, MiB);
   EXPECT_THROW((rmm::mr::imported_memory{sharing.get_device(), exported.block, std::vector<int>{}}), rmm::logic_error);
@@ -1381,7 +1381,7 @@ TEST_F(ElasticPool, CanBePausedAfterAnExportThatFailed)
 
 // --- fragmentation
 
-/// The share of a bounded pool that is in use when an allocation first fails, as users of fragmenting pools see it.
+/// Returns the mean and the worst share of a bounded pool that is in use when an allocation fails.
 std::pair<double, double> shares(double median, double largest, std::uint64_t seed, int rounds)
 {
   constexpr std::size_t size = 16 * GiB;

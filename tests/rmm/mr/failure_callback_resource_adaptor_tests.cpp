@@ -36,7 +36,7 @@ struct FailureCallback : ::testing::Test {
   int calls{0};
 };
 
-TEST_F(FailureCallback, IsNotCalledWhenAllIsWell)
+TEST_F(FailureCallback, IsNotCalledWithoutAFailure)
 {
   failure_callback_resource_adaptor mr{&mock, say_yes_once, &calls};
   EXPECT_CALL(mock, do_allocate).WillOnce(Return(address(0x1000)));
@@ -44,7 +44,7 @@ TEST_F(FailureCallback, IsNotCalledWhenAllIsWell)
   EXPECT_EQ(calls, 0);
 }
 
-TEST_F(FailureCallback, IsAskedWhetherToTryAgain)
+TEST_F(FailureCallback, DecidesWhetherToTryAgain)
 {
   failure_callback_resource_adaptor mr{&mock, say_yes_once, &calls};
   EXPECT_CALL(mock, do_allocate).WillOnce(Throw(rmm::out_of_memory{"full"})).WillOnce(Return(address(0x1000)));
@@ -61,7 +61,7 @@ TEST_F(FailureCallback, MayTryAnyNumberOfTimes)
   EXPECT_EQ(calls, 50);
 }
 
-TEST_F(FailureCallback, GetsTheSizeAndItsArgument)
+TEST_F(FailureCallback, ReceivesTheSizeAndItsArgument)
 {
   std::vector<std::pair<std::size_t, void*>> got;
   failure_callback_resource_adaptor mr{&mock,
@@ -127,7 +127,7 @@ TEST_F(FailureCallback, MayThrowItself)
   EXPECT_THROW(mr.allocate(10), std::runtime_error);
 }
 
-TEST_F(FailureCallback, DeclinesWhereThereIsNone)
+TEST_F(FailureCallback, DeclinesIfItIsEmpty)
 {
   failure_callback_resource_adaptor mr{&mock, failure_callback_t{}, nullptr};
   EXPECT_CALL(mock, do_allocate).WillOnce(Throw(rmm::out_of_memory{"full"}));

@@ -95,7 +95,7 @@ TEST_F(FixedSizeMemoryResource, ShowsWhatItHasInWholeBlocks)
   EXPECT_EQ(mr.figures().live_bytes, 0U);
 }
 
-TEST_F(FixedSizeMemoryResource, TakesNoOtherChunkAsLongAsABlockIsFreeAnywhere)
+TEST_F(FixedSizeMemoryResource, TakesNoNewChunkWhileAnyBlockIsFree)
 {
   std::vector<rmm::cuda_stream> streams(4);
   fixed mr{&upstream, 128 * 1024, 16};
@@ -137,7 +137,7 @@ TEST_F(FixedSizeMemoryResource, ReturnsItsUpstreamAndEqualsOnlyItself)
   EXPECT_FALSE(mr.is_equal(over_ref));
 }
 
-TEST_F(FixedSizeMemoryResource, SaysWhatUpstreamSaysIfThatHasAReport)
+TEST_F(FixedSizeMemoryResource, IncludesUpstreamsReport)
 {
   auto const failure_over = [](auto& source) -> std::string {
     rmm::mr::fixed_size_memory_resource mr{&source, 256, 1};

@@ -17,7 +17,7 @@ namespace {
 
 using GuardAdaptorOrdering = Simulated;
 
-/// Another stream uses the memory at once.
+/// An upstream whose freed memory is used by another stream immediately.
 struct impatient_upstream final : rmm::mr::device_memory_resource {
   rmm::mr::cuda_memory_resource cuda;
   rmm::cuda_stream other{rmm::cuda_stream::flags::non_blocking};
@@ -32,7 +32,7 @@ struct impatient_upstream final : rmm::mr::device_memory_resource {
   }
 };
 
-TEST_F(GuardAdaptorOrdering, UpstreamGetsMemoryThatNoWorkUses)
+TEST_F(GuardAdaptorOrdering, UpstreamGetsIdleMemory)
 {
   cudasim::check_ordering(true);
   impatient_upstream upstream;

@@ -80,7 +80,7 @@ struct Guard : ::testing::Test {
   }
 };
 
-TEST_F(Guard, FindsNothingWhereNothingIsWrong)
+TEST_F(Guard, ReportsNothingWithoutMisuse)
 {
   for (std::size_t const bytes : {0UL, 1UL, 255UL, 256UL, 1000UL, 1UL << 20U}) {
     void* const ptr = mr->allocate(bytes);
@@ -164,7 +164,7 @@ TEST_F(Guard, FindsAFreeOfMemoryOfAnotherResource)
   void* const ptr = upstream.allocate(100);
   mr->deallocate(ptr, 100);
   EXPECT_THAT(kinds(), ElementsAre(kind::unknown_pointer));
-  EXPECT_EQ(upstream.live_count(), 1U);  // it was not passed on
+  EXPECT_EQ(upstream.live_count(), 1U);  // the free was not forwarded
   upstream.deallocate(ptr, 100);
 }
 
@@ -207,11 +207,11 @@ TEST_F(Guard, OverwritesNewAndFreedMemory)
   EXPECT_THAT(read(ptr, 100), Each(0xDD));
 }
 
-TEST_F(Guard, KeepsWhatWasFreedLastFromUpstream)
+TEST_F(Guard, DelaysRecentlyFreedMemory)
 {
   mr = make({256, 2000});
   std::vector<void*> blocks;
-  for (int i = 0; i < 5; ++i) { blocks.push_back(mr->allocate(200)); }  // 712 bytes with zones
+  for (int i = 0; i < 5; ++i) { blocks.push_back(mr->allocate(200)); }  // 712 bytes each with red zones
   for (void* const ptr : blocks) { mr->deallocate(ptr, 200); }
   EXPECT_EQ(upstream.live_count(), 2U);
   write(blocks[3], 0);
@@ -223,7 +223,7 @@ TEST_F(Guard, KeepsWhatWasFreedLastFromUpstream)
 
 TEST_F(Guard, RemembersTheNewest4096FreesOutsideOfTheQuarantine)
 {
-  struct new_addresses final : rmm::mr::device_memory_resource {  // none is used twice
+  struct new_addresses final : rmm::mr::device_memory_resource {  // returns each address only once
     rmm::mr::cuda_memory_resource cuda;
     char* const begin{static_cast<char*>(cuda.allocate(32 << 20))};
     char* next{begin};
@@ -235,7 +235,7 @@ TEST_F(Guard, RemembersTheNewest4096FreesOutsideOfTheQuarantine)
     void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
   };
   for (auto const quarantine :
-       {std::size_t{0}, std::size_t{2000}}) {  // the second keeps the first block that is freed, but no later one
+       {std::size_t{0}, std::size_t{2000}}) {  // the second quarantine keeps the first freed block only
     new_addresses fresh;
     guard_options options;
     options.quarantine_bytes = quarantine;
@@ -255,7 +255,7 @@ TEST_F(Guard, RemembersTheNewest4096FreesOutsideOfTheQuarantine)
   }
 }
 
-TEST_F(Guard, GivesTheQuarantineBackBeforeItIsOutOfMemory)
+TEST_F(Guard, EmptiesTheQuarantineBeforeItRunsOutOfMemory)
 {
   rmm::mr::cuda_memory_resource cuda;
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, 1 << 20, 1 << 20};
@@ -264,7 +264,7 @@ TEST_F(Guard, GivesTheQuarantineBackBeforeItIsOutOfMemory)
   EXPECT_THROW(guarded.allocate(2 << 20), rmm::out_of_memory);
 }
 
-TEST_F(Guard, RefusesSizesThatNoZoneFitsBeside)
+TEST_F(Guard, RefusesSizesWithoutRoomForRedZones)
 {
   EXPECT_THROW(mr->allocate(std::numeric_limits<std::size_t>::max()), rmm::bad_alloc);
   EXPECT_THAT(upstream.asked(), IsEmpty());
@@ -272,17 +272,17 @@ TEST_F(Guard, RefusesSizesThatNoZoneFitsBeside)
 
 TEST_F(Guard, GivesUpstreamItsMemoryBackIfItCannotBeFilled)
 {
-  recycling_upstream fake;  // its addresses are no memory
+  recycling_upstream fake;  // its addresses cannot be accessed
   guard_resource_adaptor guarded{&fake};
   EXPECT_THROW(guarded.allocate(100), rmm::cuda_error);
   cudaGetLastError();
 }
 
-TEST_F(Guard, ChecksWhatWorkOnStreamsWrote)
+TEST_F(Guard, ChecksWritesOfPendingWork)
 {
   rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
   void* const ptr = mr->allocate(100, stream);
-  ASSERT_EQ(cudaMemsetAsync(ptr, 1, 101, stream.value()), cudaSuccess);  // not yet done when it is freed
+  ASSERT_EQ(cudaMemsetAsync(ptr, 1, 101, stream.value()), cudaSuccess);  // still pending when it is freed
   mr->deallocate(ptr, 100, stream);
   EXPECT_THAT(kinds(), ElementsAre(kind::overrun));
 }

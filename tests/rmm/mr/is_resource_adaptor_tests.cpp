@@ -17,7 +17,7 @@ struct adaptor : recording_device_resource {
   [[nodiscard]] rmm::device_async_resource_ref get_upstream_resource() const noexcept;
 };
 
-// Tells of an upstream, but is no resource.
+// Has get_upstream(), but is not a resource.
 struct not_a_resource {
   [[nodiscard]] int get_upstream_resource() const;
 };
@@ -32,7 +32,7 @@ static_assert(!is_resource_adaptor<rmm::mr::device_memory_resource&>);
 static_assert(!is_resource_adaptor<not_a_resource>);
 static_assert(!is_resource_adaptor<int>);
 
-// How programs use it: to walk down a stack of resources.
+// A typical use: walks down a stack of resources.
 template <class Resource>
 std::string kind_of(Resource const&)
 {

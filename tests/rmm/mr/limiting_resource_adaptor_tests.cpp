@@ -27,7 +27,7 @@ struct Limiting : ::testing::Test {
   void TearDown() override { EXPECT_EQ(upstream.live_count(), 0U); }
 };
 
-TEST_F(Limiting, TellsItsLimitAndWhatIsInUse)
+TEST_F(Limiting, ReturnsItsLimitAndTheBytesInUse)
 {
   limiting_resource_adaptor mr{&upstream, 10 * mib};
   EXPECT_EQ(mr.get_allocation_limit(), 10 * mib);
@@ -109,7 +109,7 @@ TEST_F(Limiting, RefusesSizesThatOverflowRounding)
   EXPECT_EQ(mr.get_allocated_bytes(), 0U);
 }
 
-TEST_F(Limiting, RefundsWhatUpstreamRefuses)
+TEST_F(Limiting, RefundsRequestsThatUpstreamRefuses)
 {
   limiting_resource_adaptor inner{&upstream, 2 * mib};
   limiting_resource_adaptor outer{&inner, 5 * mib};

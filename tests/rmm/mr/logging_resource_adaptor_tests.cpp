@@ -37,7 +37,7 @@ using ::testing::Throw;
 
 std::string const header{"Thread,Time,Action,Pointer,Size,Stream\n"};
 
-// One line, as the pattern of a regular expression (POSIX, extended).
+// Returns one line of the log as a POSIX extended regular expression.
 std::string row(std::string const& action, std::string const& ptr, std::string const& size, std::string const& stream)
 {
   return std::to_string(rmm::detail::thread_number()) +
@@ -88,7 +88,7 @@ TEST_F(Logging, WritesARowForAnAllocationThatFails)
     MatchesRegex(header + row("allocate failure", "0x0", "100", "0x0") + row("allocate failure", "0x0", "50", "0x2")));
 }
 
-TEST_F(Logging, WritesTheDeallocationBeforeUpstreamHasTheMemoryBack)
+TEST_F(Logging, WritesTheDeallocationBeforeUpstreamGetsTheMemoryBack)
 {
   logging_resource_adaptor mr{&mock, out};
   EXPECT_CALL(mock, do_deallocate).WillOnce([&](auto&&...) { EXPECT_THAT(out.str(), HasSubstr(",free,0x1000,")); });
@@ -238,7 +238,7 @@ TEST_F(Logging, TakesAReferenceWithEachDestination)
   EXPECT_EQ(out.str(), header + header);
 }
 
-// A stream that throws when it is written to, but for the header.
+// A stream that throws on every write after the header.
 struct broken_buffer : std::stringbuf {
   bool broken{false};
   std::streamsize xsputn(char const* text, std::streamsize size) override
@@ -248,7 +248,7 @@ struct broken_buffer : std::stringbuf {
   }
 };
 
-TEST_F(Logging, LosesRowsRatherThanMemory)
+TEST_F(Logging, DropsRowsInsteadOfLeakingMemory)
 {
   counting_upstream upstream;
   broken_buffer buffer;
@@ -281,7 +281,7 @@ TEST_F(Logging, WritesWholeRowsOfAllThreadsInTheOrderOfTheirTimes)
     std::istringstream columns{line};
     for (std::string field; std::getline(columns, field, ',');) { fields.push_back(field); }
     ASSERT_EQ(fields.size(), 6U) << line;
-    EXPECT_GE(fields[1], last_time);  // unless midnight passes
+    EXPECT_GE(fields[1], last_time);  // except at midnight
     last_time = fields[1];
   }
   EXPECT_EQ(count, 8 * 500 * 2);

@@ -42,7 +42,7 @@ using pool = rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-/// Work of `stream` that uses a block. The ordering checker reports it if the block's former owner is not done.
+/// Writes to a block on `stream`. The ordering checker reports an error if its former owner still uses it.
 void write(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream)
 {
   ASSERT_EQ(cudasim::launch(stream, {}, {{ptr, bytes}}), cudaSuccess);
@@ -88,7 +88,7 @@ TEST_F(MemoryReservation, ServesWhatWasReservedInOnePieceOrInMany)
   EXPECT_EQ(r.used_bytes(), 0U);
 }
 
-TEST_F(MemoryReservation, IsABoundToo)
+TEST_F(MemoryReservation, IsAlsoAnUpperBound)
 {
   pool mr{&upstream, MiB, MiB};
   auto r          = mr.reserve(64 * KiB, stream);
@@ -145,7 +145,7 @@ TEST_F(MemoryReservation, GivesBackInTheOrderOfItsStreamWithoutWaitingOnTheHost)
   EXPECT_EQ(mr.figures().device_synchronizations, 0U);
   rmm::cuda_stream const third{rmm::cuda_stream::flags::non_blocking};
   void* const whole = mr.allocate(MiB, third);
-  write(whole, MiB, third);  // the checker sees that it waits for both
+  write(whole, MiB, third);  // the checker verifies that this waits for both
   mr.deallocate(whole, MiB, third);
 }
 
@@ -181,7 +181,7 @@ TEST_F(MemoryReservation, RefusesToServeOnceItHasEnded)
   EXPECT_EQ(r.used_bytes(), 0U);
   EXPECT_THROW(static_cast<void>(r.resource()), rmm::logic_error);
   EXPECT_THROW(static_cast<void>(r.reserve(256, stream)), rmm::logic_error);
-  EXPECT_THROW(static_cast<void>(resource.allocate(256, stream)), rmm::out_of_memory);  // it lives as long as the block
+  EXPECT_THROW(static_cast<void>(resource.allocate(256, stream)), rmm::out_of_memory);  // lives as long as the block
   resource.deallocate(block, 256, stream);
   EXPECT_EQ(live(mr), 0U);
 }
@@ -215,7 +215,7 @@ TEST_F(MemoryReservation, ThrowsOrSaysNothingIfThePoolHasNotSoMuch)
   EXPECT_EQ(mr.figures().recovery.failures, 1U);
 }
 
-TEST_F(MemoryReservation, AsksTheCallbackOnlyIfItHasTo)
+TEST_F(MemoryReservation, CallsTheCallbackOnlyIfNecessary)
 {
   pool mr{&upstream, MiB, MiB};
   void* held = mr.allocate(MiB, stream);
@@ -239,7 +239,7 @@ TEST_F(MemoryReservation, MayEndInTheCallbackOfItsOwnAllocation)
   resource.deallocate(parts[0], 128 * KiB, stream);
   resource.deallocate(parts[2], 128 * KiB, stream);
   int calls = 0;
-  mr.set_failure_callback([&](std::size_t, void*) {  // the pool could now serve the request from what was reserved
+  mr.set_failure_callback([&](std::size_t, void*) {  // afterwards the pool could serve the request
     resource.deallocate(parts[1], 128 * KiB, stream);
     r.release();
     return ++calls == 1;
@@ -299,7 +299,7 @@ TEST_F(MemoryReservation, NestedOnesMayOutliveTheOuter)
   mr.deallocate(whole, MiB, other);
 }
 
-TEST_F(MemoryReservation, ShrinksAsFarAsItIsNotInUse)
+TEST_F(MemoryReservation, ShrinksToItsUsedBytes)
 {
   pool mr{&upstream, MiB, MiB};
   auto r          = mr.reserve(MiB, stream);
@@ -348,7 +348,7 @@ TEST_F(MemoryReservation, AsksThePoolWhereItsOwnFreeMemoryIsInPieces)
 
 TEST_F(MemoryReservation, LeavesThePoolWhole)
 {
-  // Parts come back one by one, in all orders, and by several threads; then the pool has one piece again.
+  // Frees the parts one by one, in all orders, by several threads. Afterwards the pool's memory is in one piece.
   rmm::test::worker thread;
   for (int round = 0; round < 20; ++round) {
     pool mr{&upstream, MiB, MiB};
@@ -395,7 +395,7 @@ TEST_F(MemoryReservation, KeepsItsTagForWhatIsNotGivenBackYet)
   EXPECT_EQ(of("reserving"), MiB);
   std::sort(blocks.begin(), blocks.end());
   r.release();
-  for (std::size_t const which : {2U, 0U, 1U, 3U}) {  // from the middle, at the edges, and between others
+  for (std::size_t const which : {2U, 0U, 1U, 3U}) {  // from the middle, at the edges, and between freed parts
     part.deallocate(blocks[which], 256 * KiB, stream);
     rmm::tag_scope const scope{rmm::tag{"next"}};
     void* const again = mr.allocate(256 * KiB, stream);
@@ -480,7 +480,7 @@ TEST_F(MemoryReservation, RandomProgramsAreOrdered)
               auto const [from, ptr, bytes, own] = blocks.back();
               blocks.pop_back();
               auto on = own;
-              if (random() % 4 == 0) {  // on another stream, in an order that is the program's own
+              if (random() % 4 == 0) {  // on another stream, with the program's own ordering
                 on = any_stream();
                 own.synchronize();
               }
@@ -547,7 +547,7 @@ TEST_F(MemoryReservation, LosesNothingWhateverCallFails)
   EXPECT_GT(runs, 10U);
 }
 
-/// Real threads, so that sanitizers see them.
+/// Uses real threads, which sanitizers can check.
 struct MemoryReservationThreads : Simulated {};
 
 TEST_F(MemoryReservationThreads, ShareOneAndFreeAfterItsEnd)
@@ -567,13 +567,13 @@ TEST_F(MemoryReservationThreads, ShareOneAndFreeAfterItsEnd)
           std::size_t const bytes = 1 + random() % (16 * KiB);
           try {
             blocks.emplace_back(its.allocate(bytes, mine), bytes);
-          } catch (rmm::out_of_memory const&) {}  // too much in all, or the reservation has ended
+          } catch (rmm::out_of_memory const&) {}  // the reservation is full, or has ended
           if (random() % 2 == 0 && blocks.size() > 1) {
             its.deallocate(blocks.back().first, blocks.back().second, mine);
             blocks.pop_back();
           }
         }
-        while (!blocks.empty()) {  // the first at last: until then the resource lives
+        while (!blocks.empty()) {  // the first block last, because it keeps the resource alive
           its.deallocate(blocks.back().first, blocks.back().second, mine);
           blocks.pop_back();
         }

@@ -2,8 +2,8 @@
 //
 // Pools of device 1 that are called while device 0 is current, and pools that two devices share, under the ordering checker.
 //
-// The streams are always right: a program may free a block on the stream that used it from any thread, and a new thread
-// has device 0.
+// The streams are always right: any thread may free a block on the stream that used it, and the current device of a new thread is
+// 0.
 
 #include "../../support/stepped_heap.hpp"
 #include "../../support/worker.hpp"
@@ -51,11 +51,11 @@ using rmm::test::worker;
 
 constexpr std::size_t KiB  = 1024;
 constexpr std::size_t MiB  = 1024 * KiB;
-constexpr std::size_t most = 8 * MiB;  // of each pool that has a maximum
+constexpr std::size_t most = 8 * MiB;  // the maximum of the pools that have one
 
 void use_device(int device) { ASSERT_EQ(cudaSetDevice(device), cudaSuccess); }
 
-/// The devices that have a context, as text.
+/// Returns the devices that have a context, as text.
 [[nodiscard]] std::string contexts()
 {
   std::string all;
@@ -72,7 +72,7 @@ void use_device(int device) { ASSERT_EQ(cudaSetDevice(device), cudaSuccess); }
   return attributes.device;
 }
 
-/// Fails if there are violations, says how many of which kind, and forgets them.
+/// Fails if there are violations, names how many of each kind there are, and clears them.
 void expect_no_violations(std::string const& what)
 {
   auto const found = cudasim::violations();
@@ -83,7 +83,7 @@ void expect_no_violations(std::string const& what)
   cudasim::clear_violations();
 }
 
-/// Streams of the device that is current where they are made: some that the library knows, some that it does not.
+/// Streams of the current device: some that the library knows, and some that it does not know.
 class some_streams {
  public:
   explicit some_streams(std::size_t count)
@@ -118,7 +118,7 @@ class some_streams {
 
 // --- the pools
 
-// Each has an upstream, if the pool takes one, which outlives the pool.
+// Each resource has an upstream if it needs one.
 
 using rmm::mr::cuda_async_memory_resource;
 using rmm::mr::cuda_memory_resource;
@@ -169,7 +169,7 @@ struct elastic {
 template <class Pool>
 inline constexpr bool is_trimmable = std::is_base_of_v<rmm::mr::trimmable_resource, typename Pool::mr_type>;
 
-/// Gives back what a pool can give back; 0 if it never does.
+/// Gives unused memory back. Returns the bytes; 0 if the pool never gives memory back.
 template <class Pool>
 std::size_t trim(Pool& pool)
 {
@@ -180,7 +180,7 @@ std::size_t trim(Pool& pool)
   }
 }
 
-/// Fills the pool until it has no more, or holds twice its maximum. Returns what was allocated.
+/// Allocates until the pool is full or has served twice its maximum. Returns the blocks.
 template <class Pool>
 std::vector<void*> fill(Pool& pool, rmm::cuda_stream_view stream)
 {
@@ -207,7 +207,7 @@ void write_all(std::vector<void*> const& blocks, rmm::cuda_stream_view stream, c
 
 template <class Pool>
 struct PoolOfOtherDevice : Stepped {
-  /// A machine whose device 1 is current, and was never anything else.
+  /// A machine on which device 1 was the only current device so far.
   static void start_machine(std::uint64_t seed, int devices = 2)
   {
     begin(seed, devices);
@@ -240,7 +240,7 @@ struct pool_names {
 };
 TYPED_TEST_SUITE(PoolOfOtherDevice, pools, pool_names);
 
-/// Calls task() in a thread that has device 0, or here, where device 1 is current.
+/// Runs task() in a thread with device 0 current, or on this thread with device 1 current.
 template <class Task>
 void call(bool elsewhere, Task&& task)
 {
@@ -251,8 +251,8 @@ void call(bool elsewhere, Task&& task)
   }
 }
 
-/// Allocates and writes with the pool's device current, and frees in a thread with another. Every block is written by its stream
-/// when it is allocated and again just before it is freed. Returns how many were freed.
+/// Allocates and writes with the pool's device current, and frees in a thread with another one. Each block is written on its stream
+/// after its allocation and before its free. Returns how many blocks were freed.
 template <class Pool>
 std::size_t free_elsewhere(std::uint64_t seed, int steps)
 {
@@ -325,7 +325,7 @@ TYPED_TEST(PoolOfOtherDevice, ABlockFreedOnAnotherDeviceGoesToAnotherStreamBehin
   expect_no_violations("the end");
 }
 
-TYPED_TEST(PoolOfOtherDevice, GivesMemoryOfTheStreamsDevice)
+TYPED_TEST(PoolOfOtherDevice, GivesMemoryOfItsOwnDevice)
 {
   this->start_machine(0);
   {
@@ -334,7 +334,7 @@ TYPED_TEST(PoolOfOtherDevice, GivesMemoryOfTheStreamsDevice)
     std::vector<std::pair<void*, rmm::cuda_stream_view>> blocks;
     worker elsewhere;
     std::size_t on_other{0};
-    for (std::size_t i = 0; i < 60; ++i) {  // more than the first block of any that grows
+    for (std::size_t i = 0; i < 60; ++i) {  // more than the first block of the pools that grow
       auto const stream = streams[i % 2];
       elsewhere.run([&] { blocks.emplace_back(pool.mr->allocate(TypeParam::largest, stream), stream); });
       if (device_of(blocks.back().first) != 1) { ++on_other; }
@@ -360,7 +360,7 @@ TYPED_TEST(PoolOfOtherDevice, EndsInAThreadOfAnotherDevice)
       call(freed_elsewhere, [&] { give_back(pool, blocks, streams[0]); });
       call(true, [&] { pool.mr.reset(); });
       expect_no_violations("the end of a pool");
-      // The next owner of the memory may write to it immediately.
+      // The next owner writes to the memory immediately.
       auto const write_to = [&](void* ptr) { write(ptr, 4 * MiB, streams[1], "owner after the pool"); };
       if constexpr (!std::is_same_v<typename TypeParam::mr_type, rmm::mr::elastic_pool_memory_resource>) {
         void* const ptr = pool.upstream.allocate(4 * MiB, streams[1]);
@@ -409,7 +409,7 @@ TYPED_TEST(PoolOfOtherDevice, TrimsInAThreadOfAnotherDevice)
 
 // --- contexts
 
-/// What is asked of a pool of device 1, where `block` was allocated on streams[0] and used.
+/// A call of a pool of device 1. `block` was allocated and used on streams[0].
 template <class Pool>
 struct request {
   char const* name;
@@ -453,8 +453,8 @@ std::vector<request<Pool>> requests()
            }}};
 }
 
-/// Makes each request on a machine of its own with four devices, in a thread that did nothing with CUDA or in one whose
-/// device is 1. Returns those that created contexts, with the devices that have one then.
+/// Makes each request on a new machine with four devices, in a thread that has not used CUDA, or in one with device 1 current.
+/// Returns the requests that created contexts, and the devices that have one then.
 template <class Pool>
 std::string context_makers(bool elsewhere)
 {
@@ -472,7 +472,7 @@ std::string context_makers(bool elsewhere)
       if (contexts() != "1") { found += std::string{each.name} + " (" + contexts() + "); "; }
       if (block != nullptr) { pool.mr->deallocate(block, Pool::largest, streams[0]); }
     }
-    cudasim::clear_violations();  // other tests look at these
+    cudasim::clear_violations();  // other tests check violations
   }
   return found;
 }
@@ -482,7 +482,7 @@ TYPED_TEST(PoolOfOtherDevice, MakesNoContextsWhereItsDeviceIsCurrent)
   EXPECT_EQ(context_makers<TypeParam>(false), "");
 }
 
-TYPED_TEST(PoolOfOtherDevice, MakesNoContextsInAThreadThatDidNothingWithCuda)
+TYPED_TEST(PoolOfOtherDevice, MakesNoContextsInAThreadThatHasNotUsedCuda)
 {
   EXPECT_EQ(context_makers<TypeParam>(true), "");
 }
@@ -501,7 +501,7 @@ struct ContainersOfOtherDevice : Stepped {
     begin(0);
   }
 
-  /// Makes containers of device 1, writes to them, lets `end` end each, and gives their memory to another stream.
+  /// Makes containers of device 1, writes to them, ends each with `end`, and gives their memory to another stream.
   template <class Container, class End>
   static void run(End&& end)
   {
@@ -542,13 +542,13 @@ TEST_F(ContainersOfOtherDevice, MakeNoContextsWhereTheyEnd)
   EXPECT_EQ(contexts(), "1");
   run<rmm::device_uvector<char>>([&](auto&& task) { elsewhere.run(task); });
   EXPECT_EQ(contexts(), "1");
-  cudasim::clear_violations();  // others look at these
+  cudasim::clear_violations();  // other tests check violations
 }
 
 // --- pools that two devices share
 
-/// A random program of two devices on one pool over host memory. Each call is made with the device of its stream current, in
-/// a thread for each device, or in one thread for both. Blocks go from one device to the other behind an event.
+/// A random program of two devices on one pool of host memory. Each call is made with the device of its stream current: in one
+/// thread for each device, or in one thread for both. Blocks go from one device to the other behind an event.
 template <class Pool>
 void share(Pool& mr, std::uint64_t seed, bool one_thread, bool only_default_streams)
 {
@@ -686,7 +686,7 @@ TEST_F(SharedByTwoDevices, AFixedSizePoolOfPinnedMemoryKeepsTheirStreamsApart)
   });
 }
 
-/// One block: freed on a default stream of device 1, where that was current, and taken on the same handle of device 0.
+/// One block: freed on a default stream with device 1 current, and allocated on the same handle with device 0 current.
 void take_over_on_default_streams(rmm::cuda_stream_view stream, bool one_thread)
 {
   Stepped::begin(0, 2);
@@ -707,7 +707,7 @@ void take_over_on_default_streams(rmm::cuda_stream_view stream, bool one_thread)
   Stepped::begin(0);
 }
 
-// Python's way to allocate and free, which does not wait for other threads.
+// Uses the nonblocking calls, as the Python package does.
 TEST(OneBlockOnTwoDevices, OfABufferIsNotFreedOnTheDefaultStreamOfAnotherDevice)
 {
   Stepped::begin(0, 2);
@@ -716,7 +716,7 @@ TEST(OneBlockOnTwoDevices, OfABufferIsNotFreedOnTheDefaultStreamOfAnotherDevice)
     rmm::mr::pool_memory_resource<rmm::mr::pinned_host_memory_resource> mr{&upstream, 0, MiB};
     use_device(0);
     static_cast<void>(
-      rmm::device_buffer{4 * KiB, stream, mr});  // this thread has a cache for the stream of device 0 now
+      rmm::device_buffer{4 * KiB, stream, mr});  // makes a cache of this thread for the stream of device 0
     use_device(1);
     rmm::device_buffer buffer{4 * KiB, stream, mr};
     write(buffer.data(), 4 * KiB, stream, "owner on device 1");
@@ -743,7 +743,7 @@ TEST(OneBlockOnTwoDevices, OfABufferIsNotAllocatedOnAnotherDevice)
     rmm::device_buffer moved{0, stream, mr};
     rmm::device_buffer buffer{std::move(moved)};
     EXPECT_FALSE(moved.try_allocate_nonblocking(4 * KiB, stream, mr))
-      << "a buffer without a device";  // NOLINT: moved from
+      << "a buffer without a device";  // NOLINT: tests the moved-from state
     use_device(1);
     EXPECT_FALSE(buffer.try_allocate_nonblocking(4 * KiB, stream, mr));
     use_device(0);

@@ -34,7 +34,7 @@ using namespace rmm::mr;
 using rmm::cuda_device_id;
 using rmm::device_async_resource_ref;
 
-// Ids in and out of what fits the registry's table; most are of no device.
+// Ids inside and outside of the registry's table. Most are no device's.
 std::vector<int> const all_ids{
   0, 1, 5, 63, 64, 65, 1000, -1, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()};
 
@@ -65,7 +65,7 @@ TEST_P(PerDeviceResourceIdTest, InitiallyItIsACudaMemoryResource)
   EXPECT_TRUE(get_per_device_resource(id)->is_equal(cuda_memory_resource{}));
 }
 
-TEST_P(PerDeviceResourceIdTest, SettingReturnsTheOneBefore)
+TEST_P(PerDeviceResourceIdTest, SettingReturnsThePreviousResource)
 {
   EXPECT_EQ(set_per_device_resource(id, &first), initial);
   EXPECT_EQ(get_per_device_resource(id), &first);
@@ -90,7 +90,7 @@ TEST_P(PerDeviceResourceIdTest, NullIsTheInitialResource)
   EXPECT_EQ(get_per_device_resource_ref(id), initial_ref);
 }
 
-TEST_P(PerDeviceResourceIdTest, ResettingReturnsTheOneBefore)
+TEST_P(PerDeviceResourceIdTest, ResettingReturnsThePreviousResource)
 {
   set_per_device_resource(id, &first);
   EXPECT_EQ(reset_per_device_resource(id), &first);
@@ -112,7 +112,7 @@ TEST_P(PerDeviceResourceIdTest, InitiallyTheReferenceIsToTheInitialResource)
   EXPECT_EQ(get_per_device_resource_ref(id), initial_ref);
 }
 
-TEST_F(PerDeviceResourceTest, AReferenceIsToTheInitialResourceWhereNothingWasRegisteredEver)
+TEST_F(PerDeviceResourceTest, TheInitialReferenceIsToTheInitialResource)
 {
   for (int const untouched : {40, 4000}) {
     EXPECT_EQ(get_per_device_resource_ref(cuda_device_id{untouched}), initial_ref);
@@ -121,7 +121,7 @@ TEST_F(PerDeviceResourceTest, AReferenceIsToTheInitialResourceWhereNothingWasReg
   reset_per_device_resource_ref(cuda_device_id{41});
 }
 
-TEST_P(PerDeviceResourceIdTest, SettingAReferenceReturnsTheOneBefore)
+TEST_P(PerDeviceResourceIdTest, SettingAReferenceReturnsThePreviousOne)
 {
   device_async_resource_ref const to_first{first};
   device_async_resource_ref const to_second{second};
@@ -131,7 +131,7 @@ TEST_P(PerDeviceResourceIdTest, SettingAReferenceReturnsTheOneBefore)
   EXPECT_EQ(get_per_device_resource_ref(id), to_second);
 }
 
-TEST_P(PerDeviceResourceIdTest, ResettingAReferenceReturnsTheOneBefore)
+TEST_P(PerDeviceResourceIdTest, ResettingAReferenceReturnsThePreviousOne)
 {
   set_per_device_resource_ref(id, first);
   EXPECT_EQ(reset_per_device_resource_ref(id), device_async_resource_ref{first});
@@ -156,7 +156,7 @@ TEST_P(PerDeviceResourceIdTest, TheReferenceSetterLeavesThePointer)
 
 TEST_F(PerDeviceResourceTest, AReferenceSetterTakesLvaluesAndPointers)
 {
-  older_resource older;  // no device_memory_resource
+  older_resource older;  // does not derive from device_memory_resource
   set_per_device_resource_ref(cuda_device_id{0}, older);
   EXPECT_EQ(get_per_device_resource_ref(cuda_device_id{0}), device_async_resource_ref{older});
   set_per_device_resource_ref(cuda_device_id{0}, &first);
@@ -224,7 +224,7 @@ TEST_F(PerDeviceResourceTest, APointerToAReferencesResourceIsKeptOnce)
   }
   auto const before = kept_refs();
   for (std::size_t i = 0; i < resources.size(); ++i) {
-    set_per_device_resource_ref(id, first);  // what is not kept is used again, and what is kept is not
+    set_per_device_resource_ref(id, first);  // kept memory must not be reused, other memory must be
     set_per_device_resource(id, device_async_resource_ref{resources[i]});
     EXPECT_EQ(get_per_device_resource(id), pointers[i]);
     EXPECT_EQ(get_per_device_resource_ref(id), device_async_resource_ref{resources[i]});
@@ -235,7 +235,7 @@ TEST_F(PerDeviceResourceTest, APointerToAReferencesResourceIsKeptOnce)
 
 TEST_F(PerDeviceResourceTest, ReadersGetWholeReferencesWhileTheirMemoryIsUsedAgain)
 {
-  // Two classes of resources, so that a reference of words from two registrations would call the wrong class.
+  // Two classes of resources: words mixed from two registrations would call the wrong class.
   std::vector<small_resource> small(100);
   std::vector<recording_device_resource> recording(100);
   auto const is_known = [&](device_async_resource_ref const& ref) {
@@ -274,20 +274,20 @@ TEST_F(PerDeviceResourceTest, ReadersGetWholeReferencesWhileTheirMemoryIsUsedAga
 }
 
 #if defined(__ELF__)
-TEST_F(PerDeviceResourceTest, OtherSharedObjectsFindTheRegistryByItsNote)
+TEST_F(PerDeviceResourceTest, OtherSharedObjectsFindTheRegistryByItsElfNote)
 {
-  constexpr std::uint32_t number = 6;  // as long as the layout is that of version 2
+  constexpr std::uint32_t number = 6;  // the number for the current layout
   rmm::detail::anchor_search search{number, &rmm_registry_v2};
   dl_iterate_phdr(rmm::detail::visit_loaded_object, &search);
   EXPECT_EQ(search.maker.anchor, &rmm_registry_v2);
   EXPECT_EQ(search.published, &rmm::mr::detail::process_registry());
 }
 
-/// What other modules, which find the registry by its note, read and write: see `number` above.
+/// The layout that other modules read and write. They find the registry by its note with the number 6.
 struct registry_of_number_6 {
   struct entry {
     void* pointer;
-    std::uintptr_t ref;  // or what is registered, plus 1
+    std::uintptr_t ref;  // or the address of a `registered` plus 1
   };
   struct registered {
     void* next;
@@ -308,7 +308,7 @@ struct registry_of_number_6 {
   std::size_t counts[2];
 };
 
-TEST_F(PerDeviceResourceTest, TheRegistryIsLaidOutAsItsNumberSays)
+TEST_F(PerDeviceResourceTest, TheLayoutOfTheRegistryMatchesItsNumber)
 {
   EXPECT_EQ(sizeof(rmm::mr::detail::registry), sizeof(registry_of_number_6));
   EXPECT_EQ(sizeof(rmm::mr::detail::registered_ref), sizeof(registry_of_number_6::registered));
@@ -341,9 +341,9 @@ TEST_F(PerDeviceResourceTest, TheRegistryIsLaidOutAsItsNumberSays)
   }
 }
 
-TEST_F(PerDeviceResourceTest, AReferenceOfAnotherLibcuxxIsKeptFromWhenItIsRead)
+TEST_F(PerDeviceResourceTest, AReferenceOfAnotherLibcuxxIsKeptOnceItWasRead)
 {
-  // Registers `second` as a module with another release of libcu++ does.
+  // Registers `second` like a module with another release of libcu++.
   cuda_device_id const id{0};
   auto const register_foreign_ref = [&] {
     set_per_device_resource_ref(id, second);
@@ -363,7 +363,7 @@ TEST_F(PerDeviceResourceTest, AReferenceOfAnotherLibcuxxIsKeptFromWhenItIsRead)
 
   register_foreign_ref();
   auto const ref = get_per_device_resource_ref(id);
-  EXPECT_NE(ref, device_async_resource_ref{second});  // it is to a resource that calls `second`
+  EXPECT_NE(ref, device_async_resource_ref{second});  // refers to a resource that forwards to `second`
   EXPECT_EQ(get_per_device_resource_ref(id), ref);
   EXPECT_EQ(set_per_device_resource_ref(id, first), ref);
   set_others();
@@ -373,7 +373,7 @@ TEST_F(PerDeviceResourceTest, AReferenceOfAnotherLibcuxxIsKeptFromWhenItIsRead)
 
   auto const before = kept_refs();
   for (int i = 0; i < 20; ++i) {
-    register_foreign_ref();  // kept when the next setter returns it
+    register_foreign_ref();  // the setter returns it, so it must be kept
     set_per_device_resource(id, nullptr);
     set_others();
   }
@@ -411,7 +411,7 @@ TEST_F(PerDeviceResourceTest, AllThreadsSeeWhatOneRegistered)
   std::thread{[&] { EXPECT_EQ(get_current_device_resource(), &first); }}.join();
 }
 
-// What programs reach into.
+// Members that programs access directly.
 
 TEST_F(PerDeviceResourceTest, TheMapMirrorsTheRegisteredPointers)
 {
@@ -442,7 +442,7 @@ TEST_F(PerDeviceResourceTest, TheReferenceMapMirrorsTheRegisteredReferences)
   EXPECT_EQ(map.at(1000), device_async_resource_ref{base});
 }
 
-TEST_F(PerDeviceResourceTest, TheMapsHaveNoDeviceThatNothingWasRegisteredFor)
+TEST_F(PerDeviceResourceTest, TheMapsHaveNoEntriesForOtherDevices)
 {
   std::scoped_lock const lock{rmm::mr::detail::map_lock(), rmm::mr::detail::ref_map_lock()};
   EXPECT_EQ(rmm::mr::detail::get_map().count(42), 0U);
@@ -467,7 +467,7 @@ TEST_F(PerDeviceResourceTest, GettersTakeNoLock)
 
 // Objects.
 
-// A resource of a program, by value: copies are equal.
+// A program's resource with value semantics: copies are equal.
 class shared_resource final : public device_memory_resource {
  public:
   explicit shared_resource(recording_device_resource* target) : target_{target} {}
@@ -490,7 +490,7 @@ class shared_resource final : public device_memory_resource {
   recording_device_resource* target_;
 };
 
-TEST_P(PerDeviceResourceIdTest, AnObjectIsKeptAfterItsEnd)
+TEST_P(PerDeviceResourceIdTest, AnObjectOutlivesItsOriginal)
 {
   {
     shared_resource const object{&first};
@@ -520,7 +520,7 @@ TEST_F(PerDeviceResourceTest, ObjectsWithoutStateAreKeptOnce)
   EXPECT_EQ(get_current_device_resource(), kept);
 }
 
-TEST_F(PerDeviceResourceTest, AnObjectIsUsedThoughAnEqualOneWasRegisteredBefore)
+TEST_F(PerDeviceResourceTest, AnObjectIsUsedAlthoughAnEqualOneWasRegisteredBefore)
 {
   using adaptor = rmm::mr::failure_callback_resource_adaptor<device_memory_resource>;
   class full_resource final : public device_memory_resource {

@@ -34,7 +34,7 @@ static_assert(std::is_convertible_v<pinned_host_memory_resource*, rmm::device_as
 static_assert(std::is_convertible_v<pinned_host_memory_resource&, rmm::host_resource_ref>);
 static_assert(std::is_base_of_v<rmm::mr::device_memory_resource, pinned_host_memory_resource>);
 
-// Functions of the class itself, not of the base: no object has to be there.
+// Calls functions of the class without virtual dispatch: no object has to exist.
 static_assert(noexcept(std::declval<pinned_host_memory_resource&>().deallocate(nullptr, 0, 16)));
 static_assert(noexcept(std::declval<pinned_host_memory_resource&>().deallocate_async(nullptr, 0, 16, {})));
 
@@ -62,7 +62,8 @@ TEST_F(PinnedHostMemoryResource, AlignsAsDeviceResourcesDo)
   }
 }
 
-// Programs write pool_memory_resource<pinned_host_memory_resource>(std::make_shared<…>().get(), …).
+// Programs write pool_memory_resource<pinned_host_memory_resource>(std::make_shared<…>().get(), …), so the resource is destroyed
+// before the pool.
 TEST_F(PinnedHostMemoryResource, MayEndBeforeAPoolOverIt)
 {
   if (RMM_TEST_UNDER_SANITIZER) { GTEST_SKIP() << "such programs are wrong, and sanitizers say so"; }

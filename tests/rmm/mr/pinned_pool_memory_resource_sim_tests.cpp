@@ -39,7 +39,7 @@ pinned_memory_options with_pageable()
   return options;
 }
 
-/// Makes the next `count` attempts to lock memory fail, in either way.
+/// Makes the next `count` attempts to lock memory fail, by either way.
 void refuse_to_lock(std::uint64_t count = std::numeric_limits<std::uint64_t>::max() / 2)
 {
   cudasim::inject({"cudaHostRegister", 1, cudaErrorMemoryAllocation, count});
@@ -81,7 +81,7 @@ TEST_F(PinnedPoolMemory, GivesUnusedBlocksBack)
   EXPECT_EQ(pool.trim_to(0), 2 * mebibyte);
   EXPECT_EQ(cudasim::calls("cudaHostUnregister"), 2U);
 
-  pool.deallocate(pool.allocate(1000), 1000);  // goes on
+  pool.deallocate(pool.allocate(1000), 1000);  // the pool stays usable
 }
 
 TEST_F(PinnedPoolMemory, GivesBlocksOfOddSizesBack)
@@ -124,7 +124,7 @@ TEST_F(PinnedPoolMemory, TrimsBesideThreadsThatAllocate)
   EXPECT_EQ(pool.figures().live_bytes, 0U);
 }
 
-TEST_F(PinnedPoolMemory, FailsIfNothingCanBeLockedUnlessToldOtherwise)
+TEST_F(PinnedPoolMemory, FailsIfNothingCanBeLockedByDefault)
 {
   pinned_pool_memory_resource pool{0};
   refuse_to_lock();
@@ -134,7 +134,7 @@ TEST_F(PinnedPoolMemory, FailsIfNothingCanBeLockedUnlessToldOtherwise)
   EXPECT_TRUE(warnings.empty());
 }
 
-TEST_F(PinnedPoolMemory, TakesPageableMemoryAndSaysSo)
+TEST_F(PinnedPoolMemory, TakesPageableMemoryAndReportsIt)
 {
   pinned_pool_memory_resource pool{mebibyte, {}, with_pageable()};
   void* const locked = pool.allocate(mebibyte);
@@ -171,7 +171,7 @@ TEST_F(PinnedPoolMemory, PrefersASmallLockedBlockToALargePageableOne)
 {
   pinned_pool_memory_resource pool{8 * mebibyte, {}, with_pageable()};
   void* const all = pool.allocate(8 * mebibyte);
-  refuse_to_lock(2);  // 8 MiB and 4 MiB, of which the pool needs one
+  refuse_to_lock(2);  // the attempts with 8 MiB and 4 MiB fail
   void* const one = pool.allocate(mebibyte);
   EXPECT_EQ(pool.pageable_bytes(), 0U);
   EXPECT_EQ(pool.pool_size(), 10 * mebibyte);
@@ -179,7 +179,7 @@ TEST_F(PinnedPoolMemory, PrefersASmallLockedBlockToALargePageableOne)
   pool.deallocate(all, 8 * mebibyte);
 }
 
-TEST_F(PinnedPoolMemory, LocksAgainWhereItCan)
+TEST_F(PinnedPoolMemory, LocksMemoryAgainWhenPossible)
 {
   pinned_pool_memory_resource pool{0, {}, with_pageable()};
   refuse_to_lock();
@@ -228,7 +228,7 @@ TEST_F(PinnedPoolMemory, LeavesNothingBehindAfterACallThatFails)
       try {
         pinned_pool_memory_resource pool{2 * mebibyte, {}, with_pageable()};
         void* const ptr = pool.allocate(3 * mebibyte);
-        cudasim::clear_faults();  // giving back must not fail
+        cudasim::clear_faults();  // calls that free something must not fail
         std::memset(ptr, 1, 3 * mebibyte);
         pool.deallocate(ptr, 3 * mebibyte);
       } catch (std::bad_alloc const&) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random programs on pools, with every block written by work on its stream, under the ordering checker: a block that
-// reaches a stream too early is a race between its old and its new owner, whether or not it happens in this run.
+// Random programs on pools, under the ordering checker. Work on its stream writes every block. A block that reaches a stream too
+// early is reported as a race, even if the race does not happen in this run.
 
 #include "../../support/simulated.hpp"
 
@@ -37,7 +37,7 @@ struct PoolOrdering : Simulated {
   }
 };
 
-/// One random program on `mr`. Every block is written when it is allocated and again before it is freed.
+/// Runs one random program on `mr`. Every block is written after its allocation and before its free.
 void run_program(rmm::mr::device_memory_resource& mr, std::uint64_t seed)
 {
   struct block {
@@ -78,7 +78,7 @@ void run_program(rmm::mr::device_memory_resource& mr, std::uint64_t seed)
       cudasim::step();
     } else if (what == 18) {
       view(pick(created + 2)).synchronize();
-    } else {  // the stream goes with work pending, and its handle comes back; its blocks go first, as the contract asks
+    } else {  // a stream ends with work pending, after its blocks were freed; its handle is recycled
       auto const gone = pick(created);
       for (std::size_t k = live.size(); k-- > 0;) {
         if (live[k].stream != gone) { continue; }
@@ -101,13 +101,13 @@ TEST_F(PoolOrdering, NoBlockReachesAStreamTooEarly)
     begin(seed);
     rmm::mr::cuda_memory_resource cuda;
     std::optional<std::size_t> maximum;
-    if (seed % 2 == 0) { maximum = 2 << 20; }  // tight: streams take from each other
+    if (seed % 2 == 0) { maximum = 2 << 20; }  // tight, so that streams take memory from each other
     pool mr{&cuda, seed % 3 == 0 ? 0U : 64U * 1024U, maximum};
     run_program(mr, seed);
   }
 }
 
-TEST_F(PoolOrdering, NorOverAnUpstreamThatIsStreamOrderedItself)
+TEST_F(PoolOrdering, NoBlockReachesAStreamTooEarlyOverAStreamOrderedUpstream)
 {
   for (std::uint64_t seed = 1; seed <= 150 && !HasFatalFailure(); ++seed) {
     begin(seed);
@@ -122,8 +122,8 @@ TEST_F(PoolOrdering, NorOverAnUpstreamThatIsStreamOrderedItself)
 
 TEST_F(PoolOrdering, SurvivesAnyCallThatFails)
 {
-  // Nothing may be lost, and nothing handed out early. The calls that end something (cudaFree, cudaEventDestroy) are not
-  // among them: that they fail is asserted, since no destructor could do anything about it.
+  // Nothing may be lost or handed out early. Calls that free something, such as cudaFree and cudaEventDestroy, are not included: no
+  // destructor can handle their failures, so they are asserted.
   for (auto const* const function : {"cudaMalloc",
                                      "cudaEventCreateWithFlags",
                                      "cudaEventRecord",
@@ -160,7 +160,7 @@ TEST_F(PoolOrdering, SurvivesAnyCallThatFails)
       cudaErrorInvalidValue,
       function);
     EXPECT_GT(fired, 0U) << function;
-    EXPECT_LE(failed_allocations, fired) << function;  // one fault costs one allocation at most
+    EXPECT_LE(failed_allocations, fired) << function;  // a fault fails at most one allocation
   }
 }
 

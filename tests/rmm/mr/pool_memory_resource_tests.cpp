@@ -79,7 +79,7 @@ TEST(PoolMemoryResourceOverNothing, TakesANullPointerForAFailure)
   EXPECT_EQ(mr.pool_size(), 0U);
 }
 
-TEST_F(PoolMemoryResource, AsksUpstreamForNothingBeforeItKnowsThatItsSizesAreRight)
+TEST_F(PoolMemoryResource, ChecksItsSizesBeforeItCallsUpstream)
 {
   EXPECT_THROW((pool{&upstream, 1024, 256}), rmm::logic_error);
   EXPECT_THROW((pool{rmm::device_async_resource_ref{upstream}, 1024, 256}), rmm::logic_error);
@@ -93,7 +93,7 @@ TEST_F(PoolMemoryResource, RefusesAnInitialSizeAboveTheMaximum)
             std::string::npos);
 }
 
-TEST_F(PoolMemoryResource, TakesTheInitialSizeAtOnceOrThrows)
+TEST_F(PoolMemoryResource, TakesTheInitialSizeImmediatelyOrThrows)
 {
   pool const mr{&upstream, 4096};
   EXPECT_EQ(upstream.asked(), std::vector<std::size_t>{4096});
@@ -157,7 +157,7 @@ TEST_F(PoolMemoryResource, GrowsByHalfOfWhatTheMaximumLeaves)
   void* const c = mr.allocate(2048, stream);
   EXPECT_EQ(upstream.asked(), (std::vector<std::size_t>{1024, 2048, 2048}));
   EXPECT_THROW(static_cast<void>(mr.allocate(2048, stream)), rmm::out_of_memory);
-  EXPECT_EQ(upstream.asked().size(), 3U);  // the maximum is reached: upstream was not asked
+  EXPECT_EQ(upstream.asked().size(), 3U);  // the maximum is reached, so upstream was not asked
   mr.deallocate(a, 1024, stream);
   mr.deallocate(b, 256, stream);
   mr.deallocate(c, 2048, stream);
@@ -176,7 +176,7 @@ TEST_F(PoolMemoryResource, UsesTheWholeGranulesOfABlockOfAnOddSize)
   mr.deallocate(b, 256, stream);
 }
 
-TEST_F(PoolMemoryResource, AsksForLessWhenUpstreamRefuses)
+TEST_F(PoolMemoryResource, RequestsLessWhenUpstreamRefuses)
 {
   pool mr{&upstream, 8192};
   void* const a = mr.allocate(8192, stream);
@@ -187,7 +187,7 @@ TEST_F(PoolMemoryResource, AsksForLessWhenUpstreamRefuses)
   mr.deallocate(b, 256, stream);
 }
 
-TEST_F(PoolMemoryResource, SaysWhatWasAskedAndWhyItFailed)
+TEST_F(PoolMemoryResource, ReportsTheRequestAndTheCause)
 {
   pool mr{&upstream, 0};
   upstream.refuse_above(0);
@@ -247,7 +247,7 @@ TEST_F(PoolMemoryResource, UsesWhatOtherStreamsFreedBeforeItGrows)
   EXPECT_EQ(taken, a);
   mr.deallocate(taken, 512, other);
   mr.deallocate(b, 512, stream);
-  void* const joined = mr.allocate(1024, stream);  // half freed on each stream
+  void* const joined = mr.allocate(1024, stream);  // half of it was freed on each stream
   EXPECT_EQ(joined, std::min(a, b));
   mr.deallocate(joined, 1024, stream);
   EXPECT_EQ(upstream.asked().size(), 1U);
@@ -272,10 +272,10 @@ TEST_F(PoolMemoryResource, ServesAllItsMemoryWhicheverThreadFreedIt)
   mr.deallocate(whole, count * part, stream);
 }
 
-TEST_F(PoolMemoryResource, DoesNotGrowForWhatDestroyedStreamsLeft)
+TEST_F(PoolMemoryResource, DoesNotGrowBecauseOfDestroyedStreams)
 {
   pool mr{&upstream, 384 * 1024};   // more blocks than a thread keeps caches
-  for (int i = 0; i < 1300; ++i) {  // streams of which nobody tells the library
+  for (int i = 0; i < 1300; ++i) {  // streams that the library does not know
     cudaStream_t passing{};
     ASSERT_EQ(cudaStreamCreate(&passing), cudaSuccess);
     void* const ptr = mr.allocate(1024, rmm::cuda_stream_view{passing});
@@ -285,7 +285,7 @@ TEST_F(PoolMemoryResource, DoesNotGrowForWhatDestroyedStreamsLeft)
   EXPECT_EQ(upstream.asked().size(), 1U);
 }
 
-TEST_F(PoolMemoryResource, GivesOutWhatADestroyedStreamFreed)
+TEST_F(PoolMemoryResource, ReusesMemoryOfADestroyedStream)
 {
   pool mr{&upstream, 1024, 1024};
   void* ptr{};
@@ -396,7 +396,7 @@ TEST_F(PoolMemoryResource, RandomUseByThreadsKeepsBlocksApart)
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
-// What must compile.
+// Compile-time guarantees.
 static_assert(::cuda::has_property<pool, ::cuda::mr::device_accessible>);
 static_assert(!::cuda::has_property<pool, ::cuda::mr::host_accessible>);
 static_assert(!std::is_copy_constructible_v<pool> && !std::is_move_constructible_v<pool>);

@@ -15,7 +15,7 @@ using rmm::mr::recommend_configuration;
 
 constexpr std::size_t gibibyte = std::size_t{1} << 30U;
 
-/// A device that can do everything.
+/// A device with all capabilities.
 rmm::detail::device_traits large_device() { return {140 * gibibyte, 139 * gibibyte, true, true, true, true, false}; }
 
 std::string choice(rmm::detail::device_traits const& device, rmm::mr::recommendation_options const& wanted = {})
@@ -46,7 +46,7 @@ TEST(RecommendedConfiguration, WithNeitherIsAPoolThatLeavesSomeToOthers)
   EXPECT_EQ(choice(device, {{}, memory_amount{gibibyte}}), "pool,max=1GiB");
 }
 
-TEST(RecommendedConfiguration, LeavesTheHostItsPartOfMemoryThatItShares)
+TEST(RecommendedConfiguration, LeavesPartOfSharedMemoryToTheHost)
 {
   auto device                    = large_device();
   device.has_virtual_memory      = false;
@@ -65,7 +65,7 @@ TEST(RecommendedConfiguration, OversubscribesWithWhatTheDeviceHas)
   EXPECT_THROW(static_cast<void>(choice(device, {{}, {}, true})), rmm::logic_error);
 }
 
-TEST(RecommendedConfiguration, HasTheSizesThatAreWanted)
+TEST(RecommendedConfiguration, HasTheRequestedSizes)
 {
   auto device               = large_device();
   device.has_virtual_memory = false;

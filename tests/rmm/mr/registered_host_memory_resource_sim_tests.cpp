@@ -42,7 +42,7 @@ TEST_F(RegisteredHostMemory, LargeBlocksAreRegisteredAndSmallOnesAreNot)
   resource.deallocate(small, mebibyte - 1);
 }
 
-/// Allocates, uses and gives back a block that cannot be registered.
+/// Allocates, uses and frees a block that cannot be registered.
 void use_memory_of_the_runtime(registered_host_memory_resource& resource)
 {
   auto const before = cudasim::calls("cudaHostAlloc");
@@ -52,14 +52,14 @@ void use_memory_of_the_runtime(registered_host_memory_resource& resource)
   resource.deallocate(ptr, 3 * mebibyte);
 }
 
-TEST_F(RegisteredHostMemory, WhatCannotBeRegisteredComesFromTheRuntime)
+TEST_F(RegisteredHostMemory, FallsBackToTheRuntimeIfRegistrationFails)
 {
   cudasim::inject({"cudaHostRegister", 1, cudaErrorMemoryAllocation, 1});
   use_memory_of_the_runtime(resource);
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
-TEST_F(RegisteredHostMemory, DevicesThatCannotUseTheProgramsMemoryGetTheRuntimes)
+TEST_F(RegisteredHostMemory, UsesTheRuntimesMemoryOnDevicesThatCannotUseTheProgramsMemory)
 {
   for (auto const attribute : {cudaDevAttrHostRegisterSupported, cudaDevAttrCanUseHostPointerForRegisteredMem}) {
     cudasim::set_device_attribute(0, attribute, 0);
@@ -69,7 +69,7 @@ TEST_F(RegisteredHostMemory, DevicesThatCannotUseTheProgramsMemoryGetTheRuntimes
   EXPECT_EQ(cudasim::calls("cudaHostRegister"), 0);
 }
 
-TEST_F(RegisteredHostMemory, MoreThanTheHostHasIsNotTouched)
+TEST_F(RegisteredHostMemory, ARequestBeyondTheHostsMemoryTouchesNothing)
 {
   EXPECT_THROW(resource.allocate(std::size_t{1} << 45U), rmm::out_of_memory);
   EXPECT_EQ(cudasim::calls("cudaHostRegister"), 0);
@@ -92,7 +92,7 @@ TEST_F(RegisteredHostMemory, ABlockIsKeptUntilTheStreamHasReachedItsEnd)
   resource.deallocate(ptr, mebibyte, stream);
   EXPECT_EQ(seen, 7);
   EXPECT_EQ(unregistered, 0U);
-  EXPECT_EQ(cudasim::calls("cudaStreamSynchronize"), 1);  // that unregistering waits is not documented
+  EXPECT_EQ(cudasim::calls("cudaStreamSynchronize"), 1);  // CUDA does not document that unregistering memory waits
 }
 
 TEST_F(RegisteredHostMemory, ACallThatFailsLeavesNothingBehind)
@@ -101,7 +101,7 @@ TEST_F(RegisteredHostMemory, ACallThatFailsLeavesNothingBehind)
     [&] {
       try {
         void* const ptr = resource.allocate(2 * mebibyte);
-        cudasim::clear_faults();  // giving back must not fail
+        cudasim::clear_faults();  // calls that free something must not fail
         std::memset(ptr, 1, 2 * mebibyte);
         resource.deallocate(ptr, 2 * mebibyte);
       } catch (std::bad_alloc const&) {}
@@ -143,7 +143,7 @@ TEST_F(RegisteredHostMemory, APoolOfItIsDestroyedWithoutBreakingACapture)
   rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
   std::optional<pinned_pool_memory_resource> pool{std::in_place, 2 * mebibyte};
   pool->deallocate(pool->allocate(1000, stream), 1000, stream);
-  static_cast<void>(rmm::test::capture(blocking, [&] { pool.reset(); }));  // fails if the capture breaks
+  static_cast<void>(rmm::test::capture(blocking, [&] { pool.reset(); }));  // fails if the capture is broken
 }
 
 TEST_F(RegisteredHostMemory, APoolOfItLocksOnceAndGivesAllBack)

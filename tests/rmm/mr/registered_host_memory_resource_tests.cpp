@@ -74,7 +74,7 @@ TEST_F(RegisteredHostMemoryResource, AlignsLargeBlocksToPages)
 
 TEST_F(RegisteredHostMemoryResource, GivesMemoryThatTheDeviceReadsAndWrites)
 {
-  std::size_t const bytes = 80 * mebibyte;  // pages made by two threads
+  std::size_t const bytes = 80 * mebibyte;  // two threads create its pages
   auto* const source      = static_cast<char*>(resource.allocate(bytes, stream));
   auto* const target      = static_cast<char*>(resource.allocate(bytes, stream));
   for (std::size_t i = 0; i < bytes; ++i) { source[i] = static_cast<char>(i * 7 + i / 4096); }
@@ -114,7 +114,7 @@ TEST_F(RegisteredHostMemoryResource, IsEqualToItsClass)
   resource.deallocate(ptr, mebibyte);
 }
 
-TEST_F(RegisteredHostMemoryResource, ServesWhereverTheNodesAre)
+TEST_F(RegisteredHostMemoryResource, ServesOnEveryNode)
 {
   for (int const node : {0, 1, 1023, 1024, std::numeric_limits<int>::max()}) {
     registered_host_memory_resource of_node{pinned_memory_options{false, node, 0}};
@@ -129,14 +129,14 @@ TEST_F(RegisteredHostMemoryResource, ServesWhereverTheNodesAre)
   EXPECT_EQ(resource.numa_node(), std::nullopt);
 }
 
-TEST_F(RegisteredHostMemoryResource, ANodeIsAllThatHasToBeGiven)
+TEST_F(RegisteredHostMemoryResource, OnlyTheNodeHasToBeGiven)
 {
   pinned_memory_options options;
   options.numa_node = 0;
   EXPECT_EQ(registered_host_memory_resource{options}.numa_node(), 0);
 }
 
-TEST_F(RegisteredHostMemoryResource, RefusesNodesThatCannotBe)
+TEST_F(RegisteredHostMemoryResource, RefusesInvalidNodes)
 {
   EXPECT_THROW((registered_host_memory_resource{pinned_memory_options{false, -1, 0}}), rmm::logic_error);
   EXPECT_THROW((registered_host_memory_resource{pinned_memory_options{true, 0, 0}}), rmm::logic_error);
@@ -156,7 +156,7 @@ TEST(PinnedPool, SuballocatesWhatItLocked)
   pool.deallocate(all, 3 * mebibyte);
 }
 
-TEST(PinnedPool, TakesItsMemoryFromTheNodeAskedFor)
+TEST(PinnedPool, TakesItsMemoryFromTheRequestedNode)
 {
   pinned_pool_memory_resource const pool{mebibyte, {}, pinned_memory_options{false, 0, 2}};
   EXPECT_EQ(pool.numa_node(), 0);

@@ -63,21 +63,21 @@ struct ReservationQueue : FreshMachine {
     FreshMachine::TearDown();
   }
 
-  /// Waits until so many requests wait.
+  /// Waits until `count` requests are waiting.
   void expect_waiting(std::size_t count) const
   {
     while (queue.waiting() != count) { std::this_thread::sleep_for(milliseconds{1}); }
   }
 };
 
-TEST_F(ReservationQueue, ReservesAtOnceWhatThePoolHas)
+TEST_F(ReservationQueue, ReservesAvailableMemoryImmediately)
 {
   auto const task = queue.reserve_or_wait(512 * KiB, 0, milliseconds{0}, stream);
   EXPECT_EQ(task.bytes(), 512 * KiB);
   EXPECT_EQ(queue.waiting(), 0U);
 }
 
-TEST_F(ReservationQueue, ThrowsAfterTheTimeoutAndSaysWhy)
+TEST_F(ReservationQueue, ThrowsAfterTheTimeoutWithTheReason)
 {
   auto const all   = pool.reserve(MiB, stream);
   auto const begin = std::chrono::steady_clock::now();
@@ -112,7 +112,7 @@ TEST_F(ReservationQueue, TriesAtOnceWhenItIsNotified)
   while (slow.waiting() == 0) { std::this_thread::yield(); }
   pool.deallocate(all, MiB, stream);
   stream.synchronize();
-  for (std::atomic<bool> done{false}; !done;) {  // the request may not wait yet at the first call
+  for (std::atomic<bool> done{false}; !done;) {  // repeated, because the first call can come before the request waits
     slow.notify();
     std::this_thread::sleep_for(milliseconds{1});
     done = slow.waiting() == 0;
@@ -143,7 +143,7 @@ TEST_F(ReservationQueue, ServesByPriorityThenByAge)
   EXPECT_EQ(served, (std::vector<std::string>{"high", "low, first", "low, second", "low, third"}));
 }
 
-TEST_F(ReservationQueue, LetsNoSmallRequestOvertakeALargeOne)
+TEST_F(ReservationQueue, DoesNotLetASmallRequestOvertakeALargeOne)
 {
   auto half = std::optional{pool.reserve(512 * KiB, stream)};
   std::atomic<bool> has_large{false};
@@ -183,7 +183,7 @@ TEST_F(ReservationQueue, RequestsRiseWhileTheyWait)
   }};
   while (aging.waiting() == 0) { std::this_thread::yield(); }
   std::vector<std::thread> high;
-  for (int i = 0; i != 3; ++i) {  // one of them always waits
+  for (int i = 0; i != 3; ++i) {  // so that one of them always waits
     high.emplace_back([&] {
       while (!served) {
         auto const mine = aging.reserve_or_wait(MiB, 10);
@@ -196,7 +196,7 @@ TEST_F(ReservationQueue, RequestsRiseWhileTheyWait)
   for (auto& each : high) { each.join(); }
 }
 
-TEST_F(ReservationQueue, AgeCountsOnlyAmongEqualsWithoutAging)
+TEST_F(ReservationQueue, AgeCountsOnlyAtEqualPriorityWithoutAging)
 {
   rmm::mr::reservation_queue_options strict;
   strict.aging = milliseconds{0};
@@ -218,8 +218,8 @@ TEST_F(ReservationQueue, AgeCountsOnlyAmongEqualsWithoutAging)
   EXPECT_EQ(served, (std::vector<int>{2, 1, 1, 0}));
 }
 
-/// While both have the same priority, by their age, that of one changes before that of the other.
-TEST_F(ReservationQueue, SomebodyTriesWhileRequestsOfTwoPrioritiesAge)
+/// While both have the same priority by age, one changes before the other.
+TEST_F(ReservationQueue, SomeRequestAlwaysTriesWhileRequestsOfTwoPrioritiesAge)
 {
   rmm::mr::reservation_queue_options fast;
   fast.aging = milliseconds{40};
@@ -237,7 +237,7 @@ TEST_F(ReservationQueue, SomebodyTriesWhileRequestsOfTwoPrioritiesAge)
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{2});
 }
 
-TEST_F(ReservationQueue, HearsOfANotificationWhileItTries)
+TEST_F(ReservationQueue, NoticesANotificationWhileItTries)
 {
   struct {
     decltype(pool) upstream;
@@ -257,10 +257,10 @@ TEST_F(ReservationQueue, HearsOfANotificationWhileItTries)
   auto const begin = std::chrono::steady_clock::now();
   EXPECT_EQ(slow.reserve_or_wait(KiB, 0, std::chrono::seconds{5}).bytes(), KiB);
   EXPECT_EQ(source.calls, 2);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{4});  // at the timeout it tries once more
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{4});  // without the timeout's last try
 }
 
-TEST_F(ReservationQueue, DividesAReservationToo)
+TEST_F(ReservationQueue, AlsoDividesAReservation)
 {
   auto task = pool.reserve(512 * KiB, stream);
   reservation_queue parts{task};
@@ -286,11 +286,11 @@ TEST_F(ReservationQueue, GoesOnAfterARequestThatThrows)
   EXPECT_EQ(source.calls, 2);
 }
 
-TEST_F(ReservationQueue, RefusesAtOnceWhatCanNeverFit)
+TEST_F(ReservationQueue, RefusesImpossibleRequestsImmediately)
 {
   auto all = std::optional{pool.reserve(MiB, stream)};
   std::thread first{[&] { EXPECT_EQ(queue.reserve_or_wait(MiB, 9).bytes(), MiB); }};
-  expect_waiting(1);  // so that it is not the turn of the others
+  expect_waiting(1);  // so that the others must wait for their turn
   try {
     static_cast<void>(queue.reserve_or_wait(MiB + 1));
     ADD_FAILURE() << "the pool has a maximum";
@@ -310,7 +310,7 @@ TEST_F(ReservationQueue, KnowsTheMaximumOfItsSource)
   auto const expect_at_most = [](auto& source, std::size_t most) {
     reservation_queue of_source{source};
     EXPECT_EQ(of_source.reserve_or_wait(most, 0, milliseconds{0}).bytes(), most);
-    EXPECT_THROW(static_cast<void>(of_source.reserve_or_wait(most + 1)), rmm::out_of_memory);  // does not wait
+    EXPECT_THROW(static_cast<void>(of_source.reserve_or_wait(most + 1)), rmm::out_of_memory);  // throws without waiting
   };
   auto task = pool.reserve(512 * KiB, stream);
   expect_at_most(task, 512 * KiB);
@@ -323,7 +323,7 @@ TEST_F(ReservationQueue, KnowsTheMaximumOfItsSource)
   EXPECT_THROW(static_cast<void>(task.maximum_bytes()), rmm::logic_error);
   expect_at_most(pool, MiB);
 
-  rmm::mr::elastic_pool_memory_resource elastic{0, 3 * MiB};  // of chunks of 2 MiB
+  rmm::mr::elastic_pool_memory_resource elastic{0, 3 * MiB};  // with chunks of 2 MiB
   EXPECT_EQ(elastic.maximum_bytes(), 4 * MiB);
   expect_at_most(elastic, 4 * MiB);
 }

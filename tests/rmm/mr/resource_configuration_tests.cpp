@@ -24,7 +24,7 @@ using rmm::mr::detail::resource_rule;
 using rmm::mr::detail::resource_rules;
 using rmm::mr::detail::value_form;
 
-/// The first line of the message, without its beginning, and the place of the mark.
+/// Returns the first line of the message without its prefix, and the position of the mark.
 std::string failure(std::string_view text)
 {
   try {
@@ -37,10 +37,10 @@ std::string failure(std::string_view text)
   }
 }
 
-/// The text of the configuration that `text` says.
+/// Returns the canonical text of a configuration.
 std::string canonical(std::string_view text) { return resource_configuration::parse(text).text(); }
 
-TEST(ResourceConfiguration, HasTheValuesThatWereWritten)
+TEST(ResourceConfiguration, HasTheWrittenValues)
 {
   auto const found =
     resource_configuration::parse("pool, initial=1GiB, max=80%, upstream=managed, statistics, log=\"a,b.csv\"");
@@ -54,7 +54,7 @@ TEST(ResourceConfiguration, HasTheValuesThatWereWritten)
   EXPECT_EQ(resource_configuration::parse("pinned_pool,node=3").number("node"), 3);
 }
 
-TEST(ResourceConfiguration, HasNoValuesThatWereNotWritten)
+TEST(ResourceConfiguration, HasNoOtherValues)
 {
   auto const found = resource_configuration::parse("pool");
   EXPECT_EQ(found.amount("initial"), std::nullopt);
@@ -77,7 +77,7 @@ TEST(ResourceConfiguration, UpstreamsHaveOptionsToo)
   EXPECT_EQ(found.upstream()->upstream()->amount("threshold"), memory_amount{0});
 }
 
-TEST(ResourceConfiguration, IsWrittenInOneWay)
+TEST(ResourceConfiguration, HasOneCanonicalText)
 {
   EXPECT_EQ(canonical(" pool "), "pool");
   EXPECT_EQ(canonical("pool,statistics,limit=2048 mib,max=0.5GiB,initial=0"),
@@ -89,14 +89,14 @@ TEST(ResourceConfiguration, IsWrittenInOneWay)
   EXPECT_EQ(canonical("pinned_pool,threads=08"), "pinned_pool,threads=8");
 }
 
-TEST(ResourceConfiguration, IsEqualIfItMeansTheSame)
+TEST(ResourceConfiguration, ComparesMeanings)
 {
   EXPECT_EQ(resource_configuration::parse("pool,max=1KiB,initial=0"),
             resource_configuration::parse("pool,initial=0,max=1024"));
   EXPECT_NE(resource_configuration::parse("pool,max=1KiB"), resource_configuration::parse("pool,max=1KB"));
 }
 
-TEST(ResourceConfiguration, ListsWhatThereIsForNamesThatAreUnknown)
+TEST(ResourceConfiguration, ListsValidNamesForUnknownOnes)
 {
   EXPECT_EQ(failure("pol,max=1"), "unknown resource 'pol'; there are " + rmm::mr::detail::names_of_resources() + " @0");
   EXPECT_EQ(failure("Pool"), "unknown resource 'Pool'; there are " + rmm::mr::detail::names_of_resources() + " @0");
@@ -107,7 +107,7 @@ TEST(ResourceConfiguration, ListsWhatThereIsForNamesThatAreUnknown)
   EXPECT_EQ(failure("pool,upstream=nothing").substr(0, 26), "unknown resource 'nothing'");
 }
 
-TEST(ResourceConfiguration, RefusesOptionsThatAreThereTwice)
+TEST(ResourceConfiguration, RefusesRepeatedOptions)
 {
   EXPECT_EQ(failure("pool,max=1GiB,max=1GiB"), "the option 'max' is there twice @14");
   EXPECT_EQ(failure("cuda,statistics,statistics"), "the option 'statistics' is there twice @16");
@@ -155,7 +155,7 @@ TEST(ResourceConfiguration, RefusesOptionsThatContradictEachOther)
   EXPECT_EQ(canonical("pool,initial=20%,max=1GiB"), "pool,initial=20%,max=1GiB");
 }
 
-TEST(ResourceConfiguration, RefusesOptionsWithoutThoseThatTheyNeed)
+TEST(ResourceConfiguration, RefusesOptionsWithoutTheirPrerequisites)
 {
   EXPECT_EQ(failure("cuda,alignment_threshold=1KiB"), "the option 'alignment_threshold' needs 'alignment' @5");
   EXPECT_EQ(failure("binning,smallest=1KiB"), "the option 'smallest' needs 'largest' @8");
@@ -187,7 +187,7 @@ TEST(ResourceConfiguration, NamesTheVariableThatIsWrong)
   }
 }
 
-TEST(ResourceConfiguration, NamesAreDifferentAndHaveMeanings)
+TEST(ResourceConfiguration, NamesAreUniqueAndDescribed)
 {
   std::set<std::string> resources;
   for (auto const& rule : resource_rules) {
@@ -204,7 +204,7 @@ TEST(ResourceConfiguration, NamesAreDifferentAndHaveMeanings)
   }
 }
 
-/// Configurations at random that mostly make sense.
+/// Makes random configurations, most of which are valid.
 class random_text {
  public:
   explicit random_text(unsigned seed) : random_{seed} {}

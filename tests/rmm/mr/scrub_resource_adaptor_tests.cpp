@@ -38,7 +38,7 @@ struct Scrub : ::testing::Test {
     return ptr;
   }
 
-  /// Bytes that are not zero.
+  /// Returns how many bytes are not zero.
   [[nodiscard]] std::size_t left(void const* ptr, std::size_t bytes)
   {
     std::vector<char> host(bytes, 1);
@@ -85,7 +85,7 @@ TEST_F(Scrub, KeepsMemoryUntilACaptureThatBlocksItsStreamIsOver)
   rmm::cuda_stream const blocking;
   void* const secret = allocate_secret(scrub, 4096);
   stream.synchronize();
-  auto const empty = rmm::test::capture(blocking, [&] {  // fails if the capture breaks
+  auto const empty = rmm::test::capture(blocking, [&] {  // fails if the capture is broken
     scrub.deallocate(secret, 4096, rmm::cuda_stream_legacy);
     void* const other = scrub.allocate(4096, stream);
     EXPECT_NE(other, secret);
@@ -101,7 +101,7 @@ TEST_F(Scrub, KeepsMemoryUntilACaptureThatBlocksItsStreamIsOver)
 
 int messages = 0;
 
-TEST(ScrubFailure, GivesNothingBackThatHasSomethingInIt)
+TEST(ScrubFailure, DoesNotFreeUnscrubbedMemory)
 {
   using ::testing::_;
   ::testing::StrictMock<rmm::test::mock_resource> upstream;
@@ -111,7 +111,7 @@ TEST(ScrubFailure, GivesNothingBackThatHasSomethingInIt)
   auto const before = rmm::detail::log_hook.exchange([](rmm::detail::log_level, char const* message) noexcept {
     messages += std::strstr(message, "could not be zeroed") != nullptr ? 1 : 0;
   });
-  scrub.deallocate(rmm::test::address(0x1000), 100);  // where there is no memory
+  scrub.deallocate(rmm::test::address(0x1000), 100);  // an address without memory
   rmm::detail::log_hook.store(before);
   EXPECT_EQ(messages, 1);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);

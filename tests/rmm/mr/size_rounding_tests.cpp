@@ -17,7 +17,7 @@ namespace {
 
 using rmm::mr::use_unrounded_sizes;
 
-/// Remembers the sizes of the last calls.
+/// Records the sizes of the last calls.
 struct sizes_seen : rmm::mr::device_memory_resource {
   std::size_t allocated{};
   std::size_t deallocated{};
@@ -39,7 +39,7 @@ std::size_t size_that_arrives(std::size_t bytes)
   return resource.allocated;
 }
 
-/// The choice is one a process, so each body has one of its own. Its failures are printed there.
+/// A process can choose only once, so each test body runs in a process of its own, which prints its failures.
 struct SizeRoundingDeathTest : ::testing::Test {
   SizeRoundingDeathTest()
   {
@@ -57,7 +57,7 @@ struct SizeRoundingDeathTest : ::testing::Test {
     ::testing::ExitedWithCode(EXIT_SUCCESS),                                  \
     "")
 
-TEST_F(SizeRoundingDeathTest, SizesAreRoundedUnlessAskedFor)
+TEST_F(SizeRoundingDeathTest, SizesAreRoundedByDefault)
 {
   IN_NEW_PROCESS(EXPECT_EQ(size_that_arrives(10), 16U));
   IN_NEW_PROCESS({
@@ -72,7 +72,7 @@ TEST_F(SizeRoundingDeathTest, TheProgramMayChoose)
     use_unrounded_sizes();
     EXPECT_EQ(size_that_arrives(10), 10U);
     EXPECT_EQ(size_that_arrives(0), 0U);
-    use_unrounded_sizes();  // nothing new
+    use_unrounded_sizes();  // repeats the choice
     EXPECT_EQ(size_that_arrives(17), 17U);
   });
 }
@@ -100,7 +100,7 @@ TEST_F(SizeRoundingDeathTest, TheProgramComesBeforeTheEnvironment)
   });
 }
 
-TEST_F(SizeRoundingDeathTest, AnUnclearVariableIsRefusedAndFreesGoOn)
+TEST_F(SizeRoundingDeathTest, AnInvalidVariableIsRefusedAndFreesGoOn)
 {
   IN_NEW_PROCESS({
     setenv("RMM_UNROUNDED_SIZES", "yes", 1);
@@ -115,7 +115,7 @@ TEST_F(SizeRoundingDeathTest, AnUnclearVariableIsRefusedAndFreesGoOn)
   });
 }
 
-// A block would come back with another size than it was allocated with.
+// Otherwise a block would be freed with another size than it was allocated with.
 TEST_F(SizeRoundingDeathTest, AChoiceAfterAnAllocationIsRefused)
 {
   IN_NEW_PROCESS({
@@ -131,7 +131,7 @@ TEST_F(SizeRoundingDeathTest, AChoiceAfterAnAllocationIsRefused)
   });
 }
 
-TEST_F(SizeRoundingDeathTest, AdaptorsCountWhatContainersAskedFor)
+TEST_F(SizeRoundingDeathTest, AdaptorsCountTheSizesOfContainers)
 {
   IN_NEW_PROCESS({
     use_unrounded_sizes();

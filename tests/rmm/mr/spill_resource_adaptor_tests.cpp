@@ -50,14 +50,14 @@ spill_options options_of(std::size_t maximum, double spill_above = 1, std::vecto
   return options;
 }
 
-/// An upstream of 64 KiB, and blocks of an adaptor over it that a hook can free.
+/// An upstream of 64 KiB, and blocks of an adaptor over it that the spill function can free.
 struct Spill : ::testing::Test {
   using adaptor = spill_resource_adaptor<limiting_resource_adaptor<counting_upstream>>;
 
   counting_upstream memory;
   limiting_resource_adaptor<counting_upstream> upstream{&memory, 64 * kib};
   std::optional<adaptor> mr;
-  std::vector<void*> cached;  // blocks of 8 KiB
+  std::vector<void*> cached;  // of 8 KiB each
   std::vector<std::size_t> asked;
   std::vector<std::size_t> told;
 
@@ -131,7 +131,7 @@ TEST_F(Spill, IsAskedAgainUntilThereIsMemory)
   mr->deallocate(ptr, 20 * kib);
 }
 
-TEST_F(Spill, ThatFreesNothingLetsTheExceptionOfUpstreamThrough)
+TEST_F(Spill, ThatFreesNothingPassesUpstreamsExceptionOn)
 {
   mr.emplace(
     &upstream, [](std::size_t) { return std::size_t{0}; }, options_of(1024 * kib));
@@ -145,7 +145,7 @@ TEST_F(Spill, ThatFreesNothingLetsTheExceptionOfUpstreamThrough)
   EXPECT_EQ(mr->get_allocated_bytes(), 0U);
 }
 
-TEST_F(Spill, ThatOnlySaysToFreeMemoryEndsAtTheMaximum)
+TEST_F(Spill, ThatOnlyClaimsToFreeMemoryEndsAtTheMaximum)
 {
   mr.emplace(
     &upstream, [](std::size_t) { return 100 * kib; }, options_of(250 * kib));
@@ -173,7 +173,7 @@ TEST_F(Spill, IsNotAskedForMoreThanTheMaximum)
   for (auto const bytes : {65 * kib, std::numeric_limits<std::size_t>::max() / 2}) {
     EXPECT_THROW(mr->allocate(bytes), rmm::out_of_memory);
   }
-  void* const large = mr->allocate(32 * kib + 1);  // the maximum is not that of upstream
+  void* const large = mr->allocate(32 * kib + 1);  // upstream has more than the maximum
   EXPECT_EQ(mr->get_allocated_bytes(), 56 * kib + 256);
   EXPECT_THROW(mr->allocate(std::numeric_limits<std::size_t>::max()), rmm::out_of_memory);
   EXPECT_THAT(asked, IsEmpty());
@@ -190,7 +190,7 @@ TEST_F(Spill, IsNotAskedForMoreThanTheMaximum)
   mr->deallocate(second, 32 * kib);
 }
 
-TEST_F(Spill, IsNotAskedByOtherThreadsWhileARequestOfMoreThanTheMaximumFails)
+TEST_F(Spill, IsNotCalledByOtherThreadsWhileARequestAboveTheMaximumFails)
 {
   spill_resource_adaptor<rmm::mr::callback_memory_resource>* over{};
   rmm::mr::callback_memory_resource refusing{
@@ -274,7 +274,7 @@ TEST_F(Spill, IsAskedForAllOfAMaximumThatIsNoMultipleOfTheAlignment)
   mr->deallocate(ptr, 64 * kib - 100);
 }
 
-TEST_F(Spill, IsAskedForTheRestWhileACallOfAnotherThreadFrees)
+TEST_F(Spill, IsAskedOnlyForTheRestWhileAnotherThreadsCallFrees)
 {
   void* other = nullptr;
   mr.emplace(
@@ -301,7 +301,7 @@ TEST_F(Spill, IsAskedForTheRestWhileACallOfAnotherThreadFrees)
   mr->deallocate(other, block_bytes);
 }
 
-TEST_F(Spill, IsAskedForTheRestWhileACallAfterAFailureFrees)
+TEST_F(Spill, IsAskedOnlyForTheRestWhileACallAfterAFailureFrees)
 {
   void* other = nullptr;
   mr.emplace(
@@ -318,7 +318,7 @@ TEST_F(Spill, IsAskedForTheRestWhileACallAfterAFailureFrees)
     options_of(56 * kib));
   cache(7);
   void* const ptr = mr->allocate(16 * kib);
-  // 9 KiB above the maximum, of which the other call is still to free 8
+  // 9 KiB above the maximum; the other call still has to free 8 KiB of it
   EXPECT_THAT(asked, ElementsAre(16 * kib, 8 * kib, kib, 8 * kib));
   mr->deallocate(ptr, 16 * kib);
   mr->deallocate(other, kib);
@@ -374,7 +374,7 @@ TEST_F(Spill, ThatFreesNothingIsTriedAgainIfACallOfAnotherThreadHasFreedSomethin
   mr->deallocate(ptr, 16 * kib);
 }
 
-TEST_F(Spill, EndsIfACallReturnsNothingThatUsesMemoryMeanwhile)
+TEST_F(Spill, EndsIfACallUsesMemoryAndFreesNothing)
 {
   mr.emplace(
     &upstream,
@@ -386,7 +386,7 @@ TEST_F(Spill, EndsIfACallReturnsNothingThatUsesMemoryMeanwhile)
     options_of(64 * kib));
   cache(7);
   EXPECT_THROW(mr->allocate(16 * kib), rmm::out_of_memory);
-  EXPECT_EQ(asked.size(), 2U);  // for the share, and after the failure
+  EXPECT_EQ(asked.size(), 2U);  // once for the share, once after the failure
 }
 
 TEST_F(Spill, IsAskedForTheBytesAboveItsShareBeforeTheAllocation)
@@ -406,7 +406,7 @@ TEST_F(Spill, AllocatesAboveTheShareIfNothingCanBeFreed)
   void* const first  = mr->allocate(32 * kib);
   void* const second = mr->allocate(4 * kib);
   EXPECT_THAT(asked, ElementsAre(4 * kib));
-  void* const third = mr->allocate(4 * kib);  // again, because there may be something now
+  void* const third = mr->allocate(4 * kib);  // called again, because it may free something now
   EXPECT_THAT(asked, ElementsAre(4 * kib, 8 * kib));
   for (auto const& [ptr, bytes] : {std::pair{first, 32 * kib}, {second, 4 * kib}, {third, 4 * kib}}) {
     mr->deallocate(ptr, bytes);
@@ -468,7 +468,7 @@ TEST_F(Spill, MayUseAnotherAdaptorThatAsksItsOwnHook)
   EXPECT_THAT(others, ElementsAre(kib));
 }
 
-TEST_F(Spill, AsksOnceForWhatSeveralThreadsNeedTogether)
+TEST_F(Spill, IsCalledOnceForTheNeedsOfSeveralThreads)
 {
   std::atomic<std::size_t> sum{0};
   spill_resource_adaptor<counting_upstream> over{&memory,
@@ -520,7 +520,7 @@ TEST_F(Spill, IsAskedForTheRightBytesAfterManyThreadsHaveCalledIt)
       }
     }
   });
-  EXPECT_EQ(failures, 0);  // at most 8 requests and what the share allows are live at a time
+  EXPECT_EQ(failures, 0);  // at most 8 requests and the share are live at a time
   EXPECT_GT(mr->figures().calls, 100U);
   while (auto* const ptr = take_idle()) { mr->deallocate(ptr, kib); }
   ASSERT_EQ(mr->get_allocated_bytes(), 0U);
@@ -579,7 +579,7 @@ TEST_F(Spill, FreesBlocksOfAPool)
   for (int i = 0; i < 4; ++i) { blocks.push_back(over.allocate(16 * kib)); }
   void* const all = over.allocate(64 * kib);
   EXPECT_THAT(blocks, IsEmpty());
-  EXPECT_EQ(pool.figures().recovery.failures, 0U);  // the hook was asked before
+  EXPECT_EQ(pool.figures().recovery.failures, 0U);  // the function was called before any failure
   over.deallocate(all, 64 * kib);
 }
 
@@ -587,14 +587,14 @@ TEST_F(Spill, CallsAWatermarkOnceUntilTheUseWasLow)
 {
   mr.emplace(&upstream, hook(), options_of(64 * kib, 1, {note_above(0.5, 0.25)}));
   cache(4);
-  EXPECT_THAT(told, IsEmpty());  // at the share, not above it
+  EXPECT_THAT(told, IsEmpty());  // not above the share
   cache(1);
   EXPECT_THAT(told, ElementsAre(40 * kib));
   cache(1);
-  spill(3 * block_bytes);  // to 24 KiB
+  spill(3 * block_bytes);  // down to 24 KiB
   cache(3);
   EXPECT_THAT(told, ElementsAre(40 * kib));
-  spill(4 * block_bytes);  // to 16 KiB
+  spill(4 * block_bytes);  // down to 16 KiB
   cache(3);
   EXPECT_THAT(told, ElementsAre(40 * kib, 40 * kib));
 }
@@ -638,7 +638,7 @@ TEST_F(Spill, CallsNoWatermarkForAnAllocationThatFails)
   EXPECT_THAT(told, IsEmpty());
 }
 
-TEST_F(Spill, CallsNoWatermarkForARequestOfAnotherThreadThatIsNotServed)
+TEST_F(Spill, CallsNoWatermarkForAnotherThreadsFailedRequest)
 {
   std::size_t used{};
   auto const allocate_meanwhile = [&](std::size_t) {
@@ -668,7 +668,7 @@ TEST_F(Spill, LetsAWatermarkFreeAndAllocate)
   mr->deallocate(ptr, block_bytes);
 }
 
-TEST_F(Spill, DoesNotCountCallsThatDoNotWaitIfAFunctionIsDue)
+TEST_F(Spill, RefusesNonblockingCallsIfAFunctionIsDue)
 {
   struct nothing_at_hand final : rmm::mr::detail::immediate_resource {
     int calls{};
@@ -688,7 +688,7 @@ TEST_F(Spill, DoesNotCountCallsThatDoNotWaitIfAFunctionIsDue)
   EXPECT_EQ(mr->get_allocated_bytes(), 0U);
 }
 
-TEST_F(Spill, TellsAWatermarkThatIsPassedWhileACallThatDoesNotWaitIsServed)
+TEST_F(Spill, CallsAWatermarkLaterIfANonblockingCallPassesIt)
 {
   struct interrupted final : rmm::mr::detail::immediate_resource {
     Spill* test{};
@@ -696,7 +696,7 @@ TEST_F(Spill, TellsAWatermarkThatIsPassedWhileACallThatDoesNotWaitIsServed)
 
     void* try_allocate_nonblocking(std::size_t bytes, rmm::cuda_stream_view stream) noexcept override
     {
-      test->cache(3);  // as another thread would
+      test->cache(3);  // as another thread would do
       return test->upstream.allocate(bytes, stream);
     }
     bool try_deallocate_nonblocking(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) noexcept override
@@ -718,7 +718,7 @@ TEST_F(Spill, TellsAWatermarkThatIsPassedWhileACallThatDoesNotWaitIsServed)
   memory_at_hand.takes_back = false;
   void* const ptr           = mr->try_allocate_nonblocking(16 * kib, {}, memory_at_hand);
   EXPECT_NE(ptr, nullptr);
-  cache(1);  // tells it later
+  cache(1);  // calls it now
   EXPECT_THAT(told, ElementsAre(40 * kib, 48 * kib));
   mr->deallocate(ptr, 16 * kib);
 }
@@ -730,7 +730,7 @@ TEST(SpillThreads, TellAWatermarkOnceForEachRise)
   std::atomic<int> at_a_time{0};
   auto const tell = [&](std::size_t) {
     ++rises;
-    EXPECT_EQ(++at_a_time, 1);  // the use is not low while the caller of allocate() has its block
+    EXPECT_EQ(++at_a_time, 1);  // the use stays above the share while the caller has its block
     --at_a_time;
   };
   spill_resource_adaptor mr{&upstream, {}, options_of(1024, 1, {{0.5, 0, tell}})};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Every operation of a container that allocates, on every resource, with each CUDA call and each allocation of host memory
-// failing once: an operation that throws has changed nothing, lost nothing, and succeeds when it is tried again.
+// Every allocating operation of a container, on every resource, with each CUDA call and each host allocation failing once. An
+// operation that throws changes nothing, leaks nothing, and succeeds when it is repeated.
 
 #include "../../support/every_resource.hpp"
 #include "../../support/failing_host_memory.hpp"
@@ -34,7 +34,7 @@
 
 namespace {
 
-thread_local std::uint64_t host_allocations_until_failure{0};  // 0: none fails
+thread_local std::uint64_t host_allocations_until_failure{0};  // 0 for none
 thread_local bool host_allocation_failed{false};
 
 }  // namespace
@@ -60,7 +60,7 @@ using rmm::test::named_resource;
 constexpr std::size_t count    = 1000;
 constexpr std::size_t reserved = 1500;
 
-/// One container of each kind with a known content, and with slack where there can be some.
+/// One container of each kind, with known content and, where possible, with slack.
 struct containers {
   containers(rmm::cuda_stream_view stream, device_async_resource_ref resource)
     : mr{resource},
@@ -161,7 +161,7 @@ std::vector<named_operation> const operations{
   {"setting a scalar", [](containers& c, rmm::cuda_stream_view s) { c.scalar.set_value_async(c.eight, s); }},
 };
 
-// The calls that may fail. Those that end something are not among them: that they fail is asserted.
+// The calls that may fail. Failures of calls that free something are asserted instead.
 std::vector<std::string> const fallible_calls{"cudaMalloc",
                                               "cudaMallocManaged",
                                               "cudaHostAlloc",
@@ -179,7 +179,7 @@ std::vector<std::string> const fallible_calls{"cudaMalloc",
                                               "cudaStreamGetId",
                                               "cudaStreamIsCapturing"};
 
-/// Whether the operation threw, and nothing but what says that memory is missing or that CUDA failed.
+/// Returns whether the operation threw. Fails for exceptions other than lack of memory and CUDA errors.
 bool throws(named_operation const& operation, containers& target, rmm::cuda_stream_view stream)
 {
   try {
@@ -193,8 +193,8 @@ bool throws(named_operation const& operation, containers& target, rmm::cuda_stre
 }
 
 struct StrongGuarantee : Simulated, ::testing::WithParamInterface<named_resource> {
-  /// Runs the operation with the n-th chance to fail failing, n = 1, 2, ... until there is no n-th. `arm(n)` prepares that,
-  /// `disarm()` tells whether it happened. Returns how often the operation threw.
+  /// Runs the operation with its n-th fault, n = 1, 2, ... until there is none left. `arm(n)` sets the fault, and `disarm()`
+  /// returns whether it happened. Returns how often the operation threw.
   template <class Arm, class Disarm>
   static int run_with_failures(named_operation const& operation, Arm arm, Disarm disarm)
   {
@@ -269,10 +269,10 @@ INSTANTIATE_TEST_SUITE_P(Resources,
                          ::testing::ValuesIn(rmm::test::every_resource()),
                          [](auto const& test) { return std::string{test.param.name}; });
 
-/// Not inlined: a compiler may leave out allocations that it sees the end of.
+/// Not inlined, because compilers may remove allocations whose end they see.
 [[gnu::noinline]] std::unique_ptr<int> allocated(int value) { return std::make_unique<int>(value); }
 
-TEST(HostAllocations, FailWhenTheyAreTold)
+TEST(HostAllocations, FailOnRequest)
 {
   host_allocations_until_failure = 2;
   auto const first               = allocated(1);

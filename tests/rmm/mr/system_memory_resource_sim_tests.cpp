@@ -20,7 +20,7 @@ namespace {
 using rmm::mr::sam_headroom_memory_resource;
 using rmm::mr::system_memory_resource;
 
-// The machine of this program can use the host's memory, also in the tests of the other files.
+// Makes devices able to use the host's memory. The machine stays so for the tests of other files.
 struct SystemMemory : Simulated {
   static void let_devices_use_host_memory()
   {
@@ -56,7 +56,7 @@ int preferred_location(void const* ptr)
   return location;
 }
 
-TEST_F(SystemMemory, IsRefusedByDevicesThatCannotUseIt)
+TEST_F(SystemMemory, IsRefusedIfTheDeviceCannotUseIt)
 {
   cudasim::set_device_attribute(0, cudaDevAttrPageableMemoryAccess, 0);
   EXPECT_FALSE(rmm::mr::detail::is_system_memory_supported(rmm::cuda_device_id{0}));
@@ -64,7 +64,7 @@ TEST_F(SystemMemory, IsRefusedByDevicesThatCannotUseIt)
   EXPECT_THROW(sam_headroom_memory_resource{0}, rmm::logic_error);
 }
 
-TEST_F(SystemMemory, IsAnErrorOfCudaIfTheDeviceDoesNotSay)
+TEST_F(SystemMemory, IsACudaErrorIfTheDeviceDoesNotAnswer)
 {
   cudasim::inject({"cudaDeviceGetAttribute", 1, cudaErrorInvalidDevice, 1});
   EXPECT_THROW(static_cast<void>(rmm::mr::detail::is_system_memory_supported(rmm::cuda_device_id{0})), rmm::cuda_error);
@@ -121,13 +121,13 @@ TEST_F(SystemMemory, IsNotLostIfTheDriverTakesNoAdvice)
   auto const waits = cudasim::calls("cudaStreamSynchronize");
   cudasim::inject({"cudaMemAdvise", 1, cudaErrorInvalidValue, 1});
   EXPECT_THROW(resource.allocate(1 << 20, stream), rmm::cuda_error);
-  EXPECT_EQ(cudasim::calls("cudaStreamSynchronize"), waits + 1);  // it was freed
+  EXPECT_EQ(cudasim::calls("cudaStreamSynchronize"), waits + 1);  // freed after a wait
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
 }  // namespace
 
-// As all other device resources: tests/rmm/mr/device_mr_ref_tests.cpp.
+// The tests of all resources: see device_mr_ref_tests.cpp.
 namespace rmm::test {
 INSTANTIATE_TYPED_TEST_SUITE_P(SystemMemory, DeviceMrRefTest, by_default<mr::system_memory_resource>);
 }  // namespace rmm::test

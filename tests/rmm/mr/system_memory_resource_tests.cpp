@@ -47,7 +47,7 @@ constexpr std::size_t pebibyte = std::size_t{1} << 50;
   return rmm::mr::detail::is_system_memory_supported(rmm::get_current_cuda_device());
 }
 
-TEST(SystemMemorySupport, IsWhatTheDeviceSays)
+TEST(SystemMemorySupport, MatchesTheDeviceAttribute)
 {
   auto const device = rmm::get_current_cuda_device();
   int value{};
@@ -141,7 +141,7 @@ TEST_F(SystemMemoryResource, ServesContainersAndTheDevice)
 
 using SamHeadroomMemoryResource = SystemMemoryResource;
 
-// Where CUDA would best keep the byte at `ptr`.
+// Returns where CUDA prefers to keep the byte at `ptr`.
 int preferred_location(void const* ptr)
 {
   int location{};
@@ -168,7 +168,7 @@ TEST_F(SamHeadroomMemoryResource, KeepsMemoryOnTheHostForTheHeadroom)
   resource.deallocate(ptr, bytes, stream);
 }
 
-TEST_F(SamHeadroomMemoryResource, HasNothingToAdviseAboutNoBytes)
+TEST_F(SamHeadroomMemoryResource, GivesNoAdviceForZeroBytes)
 {
   sam_headroom_memory_resource resource{0};
   void* const ptr = resource.allocate(0, stream);

@@ -16,7 +16,7 @@ namespace {
 using rmm::test::recycling_upstream;
 using rmm::test::run_on_threads;
 
-/// Knows when a thread calls while another is in a call.
+/// Detects calls of a thread during another thread's call.
 class exclusive_upstream final : public rmm::mr::device_memory_resource {
  public:
   std::atomic<int> overlaps{0};
@@ -27,7 +27,7 @@ class exclusive_upstream final : public rmm::mr::device_memory_resource {
     explicit visit(exclusive_upstream& place) : place_{place}
     {
       if (place_.visitors_.fetch_add(1) != 0) { ++place_.overlaps; }
-      std::this_thread::yield();  // lets the others in, if they can come in
+      std::this_thread::yield();  // gives other threads a chance to enter
     }
     ~visit() { place_.visitors_.fetch_sub(1); }
     visit(visit const&)            = delete;
@@ -63,8 +63,8 @@ TEST(ThreadSafeAdaptor, LetsOneThreadInAtATime)
   EXPECT_EQ(upstream.overlaps, 0);
 }
 
-// What the adaptor protects from: the upstream of this test does notice.
-TEST(ThreadSafeAdaptor, IsNeededByAnUpstreamThatIsNot)
+// Checks that the upstream of this test detects concurrent calls.
+TEST(ThreadSafeAdaptor, IsNeededByAnUnsafeUpstream)
 {
   exclusive_upstream upstream;
   std::atomic<bool> noticed{false};

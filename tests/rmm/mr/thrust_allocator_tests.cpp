@@ -40,7 +40,7 @@ struct ThrustAllocator : ::testing::Test {
 using Elements = ::testing::Types<std::int8_t, std::int32_t, std::uint64_t, double, record>;
 TYPED_TEST_SUITE(ThrustAllocator, Elements);
 
-TYPED_TEST(ThrustAllocator, IsOneOfThrusts)
+TYPED_TEST(ThrustAllocator, IsAThrustAllocator)
 {
   using allocator = thrust_allocator<TypeParam>;
   static_assert(std::is_base_of_v<thrust::device_malloc_allocator<TypeParam>, allocator>);
@@ -50,7 +50,7 @@ TYPED_TEST(ThrustAllocator, IsOneOfThrusts)
     std::is_same_v<typename std::allocator_traits<allocator>::template rebind_alloc<char>, thrust_allocator<char>>);
   static_assert(cuda::has_property<allocator, cuda::mr::device_accessible>);
   static_assert(!std::is_convertible_v<rmm::cuda_stream_view, allocator>);
-  EXPECT_TRUE(allocator{} == (allocator{this->stream, this->upstream}));  // stateless for Thrust
+  EXPECT_TRUE(allocator{} == (allocator{this->stream, this->upstream}));  // Thrust treats it as stateless
 }
 
 TYPED_TEST(ThrustAllocator, UsesTheDefaultStreamAndTheRegisteredResource)

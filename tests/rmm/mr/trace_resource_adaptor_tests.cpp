@@ -100,7 +100,7 @@ TEST_F(Trace, RecordsAllocationsAndFrees)
   EXPECT_EQ(trace.lost, 0);
 }
 
-TEST_F(Trace, RecordsFailuresAndPassesThemOn)
+TEST_F(Trace, RecordsAndForwardsFailures)
 {
   ::testing::StrictMock<mock_resource> mock;
   EXPECT_CALL(mock, do_allocate).WillOnce(Throw(rmm::out_of_memory{"no more"}));
@@ -144,7 +144,7 @@ TEST_F(Trace, RecordsWhatIsAllocatedThroughAReference)
   EXPECT_THAT(read().events, SizeIs(2));
 }
 
-TEST_F(Trace, CutsReportsOffThatAreLong)
+TEST_F(Trace, TruncatesLongReports)
 {
   ::testing::StrictMock<mock_resource> mock;
   EXPECT_CALL(mock, do_allocate)
@@ -157,11 +157,11 @@ TEST_F(Trace, CutsReportsOffThatAreLong)
   }
   auto const trace = read();
   EXPECT_THAT(trace.events, SizeIs(2));
-  ASSERT_THAT(trace.reports, SizeIs(1));  // the other one is no failure
+  ASSERT_THAT(trace.reports, SizeIs(1));  // the other one is not a failure
   EXPECT_THAT(trace.reports.begin()->second, SizeIs(4096));
 }
 
-TEST_F(Trace, RecordsAFreeBeforeUpstreamHasTheMemoryBack)
+TEST_F(Trace, RecordsAFreeBeforeUpstreamGetsTheMemoryBack)
 {
   ::testing::StrictMock<mock_resource> mock;
   trace_resource_adaptor mr{&mock, options()};
@@ -188,7 +188,7 @@ TEST_F(Trace, TellsTheTime)
             static_cast<std::uint64_t>(std::chrono::nanoseconds{before.time_since_epoch()}.count()));
 }
 
-TEST_F(Trace, TellsStreamsApartWhoseHandleIsTheSame)
+TEST_F(Trace, DistinguishesStreamsWithTheSameHandle)
 {
   trace_resource_adaptor mr{&upstream, options()};
   std::vector<std::uintptr_t> handles;
@@ -208,7 +208,7 @@ TEST_F(Trace, TellsStreamsApartWhoseHandleIsTheSame)
   EXPECT_EQ(id(3), id(2));
 }
 
-TEST_F(Trace, AsksNothingAboutAStreamThatMemoryIsOnlyFreedOn)
+TEST_F(Trace, MakesNoQueriesAboutAStreamThatOnlyFrees)
 {
   trace_resource_adaptor mr{&upstream, options()};
   void* const ptr = mr.allocate(10);
@@ -236,7 +236,7 @@ TEST_F(Trace, RecordsTags)
   EXPECT_THAT(tags, ElementsAre("loader", "parser", ""));
 }
 
-TEST_F(Trace, KeepsMorePlacesThanABlockHas)
+TEST_F(Trace, KeepsMorePlacesThanABlockHolds)
 {
   trace_resource_adaptor mr{&upstream, options()};
   for (int round = 0; round < 2; ++round) {
@@ -266,7 +266,7 @@ TEST_F(Trace, RecordsTheStackOfEveryNthAllocation)
   for (std::size_t i = 0; i < trace.events.size(); ++i) {
     if (trace.events[i].stack != no_stack) { with_stack.push_back(i); }
   }
-  EXPECT_THAT(with_stack, ElementsAre(4, 10));  // the third and the sixth allocation
+  EXPECT_THAT(with_stack, ElementsAre(4, 10));  // the third and the sixth allocation have stacks
   ASSERT_FALSE(trace.stacks.empty());
   for (auto const address : trace.stacks[0]) { EXPECT_FALSE(trace.frame_names.at(address).empty()); }
 }
@@ -282,7 +282,7 @@ std::size_t names_of_many_frames(char* text, std::size_t capacity) noexcept
   return count;
 }
 
-TEST_F(Trace, HasTheFramesOfTheLanguageInsteadOfItsInterpreter)
+TEST_F(Trace, HasFramesOfTheLanguageInsteadOfItsInterpreter)
 {
   static rmm::detail::interpreter_frames const language{names_of_many_frames,
                                                         reinterpret_cast<void const*>(names_of_many_frames)};
@@ -297,7 +297,7 @@ TEST_F(Trace, HasTheFramesOfTheLanguageInsteadOfItsInterpreter)
   ASSERT_THAT(trace.events, SizeIs(2));
   ASSERT_NE(trace.events[0].stack, no_stack);
   auto const& stack = trace.stacks[trace.events[0].stack];
-  // All that is compiled here lies in one object with the interpreter's code.
+  // The whole program is in one object, with the code that plays the interpreter.
   ASSERT_GE(stack.size(), 10U);
   EXPECT_EQ(trace.frame_names.at(stack[0]), "step at train.py:12");
   for (auto const frame : stack) {
@@ -312,7 +312,7 @@ TEST_F(Trace, ReadsBackWhatManyThreadsDid)
   constexpr int rounds{20'000};
   {
     auto how         = options();
-    how.buffer_bytes = 16U << 10U;  // many blocks
+    how.buffer_bytes = 16U << 10U;  // makes many blocks
     trace_resource_adaptor mr{&upstream, how};
     run_on_threads(threads, [&](int number) {
       auto const bytes = static_cast<std::size_t>(number + 1);
@@ -324,7 +324,7 @@ TEST_F(Trace, ReadsBackWhatManyThreadsDid)
   EXPECT_EQ(trace.lost, 0);
   ASSERT_EQ(trace.events.size(), std::size_t{2} * threads * rounds);
   std::map<std::uint64_t, int> allocations;
-  std::map<std::uint64_t, std::uint64_t> live;  // an address changes hands only after it was freed
+  std::map<std::uint64_t, std::uint64_t> live;  // an address is reused only after it was freed
   for (auto const& event : trace.events) {
     if (event.what == kind::allocate) {
       ++allocations[event.bytes];
@@ -338,7 +338,7 @@ TEST_F(Trace, ReadsBackWhatManyThreadsDid)
   for (std::uint64_t bytes = 1; bytes <= threads; ++bytes) { EXPECT_EQ(allocations[bytes], rounds); }
 }
 
-TEST_F(Trace, ReadsTimeInTheOrderOfThreadsFromTheFirstEventOfTheSecondOneOn)
+TEST_F(Trace, OrdersThreadsByTimeFromTheSecondThreadsFirstEvent)
 {
   rmm::detail::trace::trace_context context{options(), file, 0};
   std::array<rmm::detail::trace::thread_trace, 3> threads;
@@ -379,7 +379,7 @@ TEST_F(Trace, WritesWhatAThreadTracedWhenItEnds)
   EXPECT_THAT(read().events, SizeIs(1));
 }
 
-TEST_F(Trace, TellsThreadsApartThatEndedAndBegan)
+TEST_F(Trace, DistinguishesThreadsThatStartedAfterOthersEnded)
 {
   trace_resource_adaptor mr{&upstream, options()};
   std::vector<std::uint64_t> numbers;
@@ -394,7 +394,7 @@ TEST_F(Trace, TellsThreadsApartThatEndedAndBegan)
   for (std::size_t i = 0; i < 3; ++i) { EXPECT_EQ(trace.threads[trace.events[i].thread], numbers[i]); }
 }
 
-/// Runs threads that trace at the same time, and end.
+/// Runs threads that trace at the same time and end.
 template <class Adaptor>
 void trace_on_threads_that_end(Adaptor& mr, int threads)
 {
@@ -452,7 +452,7 @@ TEST_F(Trace, FlushesWhatOtherThreadsTraced)
   EXPECT_THAT(read().events, SizeIs(1));
 }
 
-TEST_F(Trace, WritesEachEventAtOnceIfToldSo)
+TEST_F(Trace, WritesEachEventImmediatelyIfConfigured)
 {
   auto how           = options();
   how.flush_interval = std::chrono::milliseconds{0};
@@ -482,7 +482,7 @@ TEST_F(Trace, RecordsWhatAThreadDoesWhileItEnds)
   EXPECT_EQ(trace.events[1].thread, trace.events[0].thread);
 }
 
-TEST_F(Trace, GoesOnInAnotherFileWhenOneIsFull)
+TEST_F(Trace, ContinuesInAnotherFileWhenOneIsFull)
 {
   constexpr std::size_t most{40'000};
   constexpr int rounds{20'000};
@@ -527,13 +527,13 @@ TEST_F(Trace, KeepsTheNewestFiles)
     ++files;
   }
   EXPECT_EQ(files, 2);
-  auto const trace = read();  // though the first is gone
+  auto const trace = read();  // although the first file is gone
   EXPECT_LT(trace.events.size(), std::size_t{2} * rounds);
   EXPECT_EQ(trace.events[trace.events.size() - 2].bytes, rounds - 1);
-  EXPECT_EQ(trace.missing_files, 0);  // those before the first are not counted
+  EXPECT_EQ(trace.missing_files, 0);  // files before the first one are not missing
 }
 
-TEST_F(Trace, IsForItsOwnerOnly)
+TEST_F(Trace, IsReadableByItsOwnerOnly)
 {
   std::ofstream{file} << "an old file, which anyone may read";
   ::chmod(file.c_str(), 0666);
@@ -544,7 +544,7 @@ TEST_F(Trace, IsForItsOwnerOnly)
   EXPECT_THAT(read().events, IsEmpty());
 }
 
-TEST_F(Trace, MakesFoldersForItsOwnerOnly)
+TEST_F(Trace, MakesFoldersReadableByTheirOwnerOnly)
 {
   trace_resource_adaptor mr{&upstream, trace_options{folder / "a/b/trace"}};
   EXPECT_TRUE(std::filesystem::exists(folder / "a/b/trace"));
@@ -673,7 +673,7 @@ TEST_F(TraceEnvironment, HasToNameTheFileWhereTheProgramDoesNot)
               ThrowsMessage<rmm::logic_error>(HasSubstr("RMM_TRACE_FILE")));
 }
 
-TEST_F(Trace, HasProcessAndDeviceInItsNameIfToldSo)
+TEST_F(Trace, HasProcessAndDeviceInItsNameIfConfigured)
 {
   trace_resource_adaptor const mr{&upstream, trace_options{folder / "a%%b.%d.%p.%x%"}};
   EXPECT_EQ(mr.get_file_name(), folder / ("a%b.0." + std::to_string(::getpid()) + ".%x%"));
@@ -682,7 +682,7 @@ TEST_F(Trace, HasProcessAndDeviceInItsNameIfToldSo)
 
 int failures_logged{0};
 
-TEST_F(Trace, CountsWhatCannotBeWritten)
+TEST_F(Trace, CountsEventsThatCannotBeWritten)
 {
   failures_logged             = 0;
   auto const previous_hook    = rmm::detail::log_hook.exchange([](rmm::detail::log_level level, char const*) noexcept {
@@ -702,7 +702,7 @@ TEST_F(Trace, CountsWhatCannotBeWritten)
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
     EXPECT_GT(mr.get_lost_events(), 0);
     EXPECT_LT(mr.get_lost_events(), 40'000);
-    for (int i = 0; i < 20'000; ++i) { mr.deallocate(mr.allocate(1), 1); }  // there is room again
+    for (int i = 0; i < 20'000; ++i) { mr.deallocate(mr.allocate(1), 1); }  // the disk has room again
     mr.flush();
     auto const trace = read();
     EXPECT_EQ(trace.lost, mr.get_lost_events());
@@ -714,7 +714,7 @@ TEST_F(Trace, CountsWhatCannotBeWritten)
   EXPECT_EQ(failures_logged, 1);
 }
 
-/// Tests of programs that end: the program is another process, which runs the test anew and has to find the file.
+/// Tests of a program that ends. Another process runs the test again as that program, and must find the file.
 struct EndOfTheProgram : Trace {
   environment_variable name{"RMM_TRACE_TEST_FILE"};
   void SetUp() override
@@ -737,7 +737,7 @@ TEST_F(EndOfTheProgram, ByACrashKeepsTheTraceUpToTheLastBlock)
   EXPECT_EXIT(crash(), ::testing::KilledBySignal(SIGKILL), "");
   auto const trace = read();
   EXPECT_FALSE(trace.cut_off_at.has_value());
-  EXPECT_GT(trace.events.size(), 2 * rounds_before_crash - 8000);  // a buffer has fewer than that
+  EXPECT_GT(trace.events.size(), 2 * rounds_before_crash - 8000);  // fewer events than a buffer holds are missing
   for (std::size_t i = 0; i < trace.events.size(); i += 2) { ASSERT_EQ(trace.events[i].bytes, i / 2); }
 }
 
@@ -752,7 +752,7 @@ TEST_F(EndOfTheProgram, WithoutDestroyingTheAdaptorLosesNothing)
   EXPECT_THAT(read().events, SizeIs(10));
 }
 
-TEST_F(Trace, HasNothingOfAChildThatAForkMade)
+TEST_F(Trace, HasNoEventsOfAForkedChild)
 {
   trace_resource_adaptor mr{&upstream, options()};
   static_cast<void>(mr.allocate(1));
@@ -772,7 +772,7 @@ TEST_F(Trace, HasNothingOfAChildThatAForkMade)
   EXPECT_THAT(sizes, ElementsAre(1, 3));
 }
 
-TEST_F(Trace, AForkedChildEndsThoughAThreadOfItsParentRecords)
+TEST_F(Trace, AForkedChildEndsAlthoughAThreadOfItsParentTraces)
 {
   if (RMM_TEST_UNDER_SANITIZER) {
     GTEST_SKIP() << "a forked child waits for locks of the sanitizer that threads of its parent held";
@@ -795,7 +795,7 @@ TEST_F(Trace, AForkedChildEndsThoughAThreadOfItsParentRecords)
   for (int i = 0; i < 20; ++i) {
     auto const child = ::fork();
     if (child == 0) {
-      ::alarm(20);  // rather than never end
+      ::alarm(20);  // ends the child if it hangs
       mr.flush();
       ::_exit(0);
     }

@@ -49,7 +49,7 @@ struct Tracking : ::testing::Test {
   }
 };
 
-TEST_F(Tracking, KnowsNothingToBeginWith)
+TEST_F(Tracking, KnowsNothingInitially)
 {
   EXPECT_TRUE(mr.get_outstanding_allocations().empty());
   EXPECT_EQ(mr.get_allocated_bytes(), 0U);
@@ -93,14 +93,14 @@ TEST_F(Tracking, ListsCallStacksWhereItCapturesThem)
   with_stacks.deallocate(ptr, 123);
 }
 
-TEST_F(Tracking, CountsBytesAsTheyWereAskedFor)
+TEST_F(Tracking, CountsRequestedBytes)
 {
   void* const ptr = mr.allocate(5);
   EXPECT_EQ(mr.get_allocated_bytes(), 5U);
   mr.deallocate(ptr, 5);
 }
 
-TEST_F(Tracking, DoesNotTrackWhatUpstreamRefuses)
+TEST_F(Tracking, DoesNotTrackFailedAllocations)
 {
   upstream.refuse_above(10);
   EXPECT_THROW(mr.allocate(11), rmm::out_of_memory);
@@ -135,7 +135,7 @@ TEST_F(Tracking, SubtractsTheSizeAllocatedWhenAnotherIsFreed)
   EXPECT_THAT(messages[0].second, HasSubstr("allocated with another size"));
 }
 
-TEST_F(Tracking, LogsAndForwardsPointersItDoesNotKnow)
+TEST_F(Tracking, LogsAndForwardsUnknownPointers)
 {
   void* const ptr = upstream.allocate(100);
   EXPECT_NO_THROW(mr.deallocate(ptr, 100));
@@ -155,7 +155,7 @@ TEST_F(Tracking, CountsUnknownPointersDownToZero)
   EXPECT_EQ(mr.get_allocated_bytes(), 0U);
 }
 
-TEST_F(Tracking, TakesAnAddressThatWasFreedPastItForANewAllocation)
+TEST_F(Tracking, TakesAReusedAddressForANewAllocation)
 {
   ::testing::NiceMock<mock_resource> mock;
   EXPECT_CALL(mock, do_allocate).WillRepeatedly(::testing::Return(address(0x1000)));
@@ -185,7 +185,7 @@ TEST_F(Tracking, ReportsLeaksByCallStackMostBytesFirst)
 {
   adaptor with_stacks{&upstream, true};
   std::vector<void*> blocks;
-  int const volatile times = 3;  // a loop that the compiler unrolls would call from several places
+  int const volatile times = 3;  // volatile, because an unrolled loop would call from several places
   for (int i = 0; i < times; ++i) { blocks.push_back(allocate_here(with_stacks, 100)); }
   void* const other = with_stacks.allocate(1000);
   EXPECT_THAT(with_stacks.get_leak_report(),
@@ -235,10 +235,10 @@ TEST_F(TrackingDeathTest, WritesLeaksWhenTheProgramEnds)
   EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "RMM: 100 B in 1 allocations have not been freed");
 }
 
-TEST_F(TrackingDeathTest, WritesLeaksOnceIfItGoesAfterTheProgramHasEnded)
+TEST_F(TrackingDeathTest, WritesLeaksOnceIfDestroyedAfterTheEndOfTheProgram)
 {
   auto const end = [&] {
-    static std::unique_ptr<adaptor> reporting;  // older than what runs at the end, so destroyed after it
+    static std::unique_ptr<adaptor> reporting;  // constructed before the exit handler, so destroyed after it
     reporting = std::make_unique<adaptor>(&upstream, false, rmm::mr::leak_report::at_end);
     static_cast<void>(reporting->allocate(100));
     std::exit(0);
@@ -258,7 +258,7 @@ TEST_F(Tracking, HoldsNoLockWhileItLogs)
   asked = &mr;
   rmm::detail::log_hook.store(
     [](log_level, char const*) noexcept { static_cast<void>(asked->get_outstanding_allocations_str()); });
-  mr.deallocate(upstream.allocate(100), 100);  // would not return
+  mr.deallocate(upstream.allocate(100), 100);  // would deadlock with the lock held
 }
 
 TEST(TrackingOrder, ForgetsMemoryBeforeUpstreamHasItBack)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Resources over one another, step by step: which request is granted, and what it leaves for the next.
+// Stacks of resources, step by step: which request is granted, and what it leaves for the next one.
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
@@ -30,14 +30,14 @@ struct WorkedExamples : ::testing::Test {
   limiter limited{&cuda, 6000};
 };
 
-TEST_F(WorkedExamples, APoolWithoutAMaximumAsksForLessUntilItIsGranted)
+TEST_F(WorkedExamples, APoolWithoutAMaximumHalvesRequestsUntilOneIsGranted)
 {
   pool mr{&limited, 0};
   void* const first = mr.allocate(1000);
   EXPECT_EQ(limited.get_allocated_bytes(), 1024U);
   void* const second = mr.allocate(4000);
   EXPECT_EQ(limited.get_allocated_bytes(), 5120U);
-  void* const third = mr.allocate(500);  // 5120, 2560 and 1280 are refused; 640 is counted as 768
+  void* const third = mr.allocate(500);  // 5120, 2560 and 1280 are refused; 640 is rounded up to 768
   EXPECT_EQ(mr.pool_size(), 5760U);
   EXPECT_EQ(limited.get_allocated_bytes(), 5888U);
   EXPECT_THROW(static_cast<void>(mr.allocate(2000)), rmm::out_of_memory);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How long single calls take where a million blocks are live and as many ranges are free. Measured is the processor time of the
-// calling thread. Everything is built anew some times, and the medians count: the first call of a kind has the most to do, and the
-// machine interrupts a call of a million now and then.
+// Times single calls with a million live blocks and as many free ranges. Measures the processor time of the calling thread.
+// Everything is built several times, and the medians count, because the first call of a kind has the most to do, and because the
+// machine interrupts a call now and then.
 
 #include "../../support/simulated.hpp"
 
@@ -59,7 +59,7 @@ struct slowest_calls {
   double trim{};
 };
 
-/// How many free ranges belong to one stream, and to no cache.
+/// Returns how many free ranges belong to one stream and to no cache.
 template <class Pool>
 [[nodiscard]] std::size_t ranges_in_stores(Pool const& pool)
 {
@@ -79,8 +79,8 @@ void note(double& slowest, Call&& call)
   slowest = std::max(slowest, time_of(call));
 }
 
-/// Blocks of one size on some streams, a thousand in turn; every second of them is freed. Small calls are timed some at a time, which
-/// takes at least as long as the slowest of them.
+/// Blocks of one size on several streams, a thousand per stream in turn. Every second one is freed. Small calls are timed in
+/// groups, which takes at least as long as the slowest call of the group.
 template <class Pool>
 class holes {
  public:
@@ -111,7 +111,7 @@ class holes {
 
   [[nodiscard]] std::size_t stream_of(std::size_t block) const { return block / 1000 % streams_.size(); }
 
-  /// Frees the even blocks, or the odd ones, of one stream after the other.
+  /// Frees the even or the odd blocks of one stream after the other.
   void free(std::size_t from)
   {
     for (std::size_t on = 0; on != streams_.size(); ++on) {
@@ -147,9 +147,9 @@ struct WorstCase : Simulated, ::testing::WithParamInterface<std::size_t> {
     if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
   }
 
-  /// Calls measure(slowest_calls&) some times, and expects that no call takes long: 1 ms on a machine that does nothing else, and
-  /// half of that is to spare. Growth and trimming of an elastic pool look at the ranges of all caches, up to 16,384 (docs/design.md
-  /// has why it is so many), and calls of the simulated CUDA count too.
+  /// Calls measure(slowest_calls&) several times, and expects that no call takes long: 1 ms on an idle machine, which is twice what
+  /// it needs. Growing and trimming an elastic pool look at the ranges of all caches, up to 16,384 (docs/design.md says why). Calls
+  /// of the simulated CUDA count, too.
   template <class Measure>
   static void expect_short_calls(Measure&& measure, double allocation_limit = 1)
   {
@@ -173,10 +173,10 @@ struct WorstCase : Simulated, ::testing::WithParamInterface<std::size_t> {
     }
   }
 
-  static constexpr double noise = 2;  // other programs that run at the same time
+  static constexpr double noise = 2;  // for other programs that run at the same time
 };
 
-TEST_P(WorstCase, APoolThatCannotServeSaysSoAtOnce)
+TEST_P(WorstCase, APoolThatCannotServeFailsQuickly)
 {
   expect_short_calls([](slowest_calls& slowest) {
     rmm::mr::cuda_memory_resource cuda;
@@ -192,7 +192,7 @@ TEST_P(WorstCase, APoolThatCannotServeSaysSoAtOnce)
   });
 }
 
-TEST_P(WorstCase, AnElasticPoolGrowsAtOnce)
+TEST_P(WorstCase, AnElasticPoolGrowsQuickly)
 {
   auto const measure = [](slowest_calls& slowest) {
     rmm::mr::elastic_pool_memory_resource pool{0, 2048 * MiB};
@@ -209,7 +209,7 @@ TEST_P(WorstCase, AnElasticPoolGrowsAtOnce)
       note(slowest.trim, [&] { static_cast<void>(pool.trim_to(0)); });
     }
   };
-  expect_short_calls(measure, 2);  // small blocks make it grow too
+  expect_short_calls(measure, 2);  // small blocks make the pool grow, too
 }
 
 struct scattered_program {
@@ -218,7 +218,7 @@ struct scattered_program {
   double limit;  // milliseconds
 };
 
-/// Half a million blocks of several sizes on some streams, of which a random half is free: many pieces in many caches and stores.
+/// Half a million blocks of several sizes on several streams. A random half of them is free: many pieces in many caches and stores.
 class scattered_blocks {
  public:
   explicit scattered_blocks(scattered_program const& program) : streams_(program.streams)
@@ -247,7 +247,7 @@ class scattered_blocks {
 
  private:
   static constexpr std::size_t count = 500'000;
-  static constexpr std::size_t sizes = 7;  // in granules, from 1 on: 4 on average
+  static constexpr std::size_t sizes = 7;  // in granules, from 1 to 7: 4 on average
   static constexpr std::size_t total = 600 * MiB;
 
   struct block {
@@ -273,7 +273,7 @@ class scattered_blocks {
 
 struct Scattered : Simulated, ::testing::WithParamInterface<scattered_program> {};
 
-/// A piece that is half as large as the request is free, so that sums of all free memory do not tell that none is large enough.
+/// A free piece of half the request's size exists, so totals of free memory do not show that no piece is large enough.
 TEST_P(Scattered, AnAllocationFailsWithoutSortingAllPieces)
 {
   if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
@@ -290,7 +290,7 @@ TEST_P(Scattered, AnAllocationFailsWithoutSortingAllPieces)
   EXPECT_LT(*std::max_element(times.begin(), times.end()), WorstCase::noise * GetParam().limit);
 }
 
-/// While the device keeps up, frees make idle what frees before them left in the stores of their streams.
+/// While the device keeps up, later frees make the memory of earlier frees idle.
 TEST_P(Scattered, StoresKeepNoBacklog)
 {
   scattered_blocks scattered{GetParam()};

@@ -16,12 +16,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-# The newest versions in the policy manylinux_2_28, which auditwheel has.
+# The newest versions that the policy manylinux_2_28 of auditwheel allows.
 _newest = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
 
-# Files of the machine, and the names by which the compiler asks the linker for them.
+# Libraries of the machine, and the names by which the compiler asks the linker for them.
 _libraries = {
-    "libc.so.6": None,  # a script of the linker
+    "libc.so.6": None,  # None: the compiler links it through a linker script
     "libdl.so.2": "libdl.so",
     "libgcc_s.so.1": None,
     "libm.so.6": "libm.so",
@@ -38,7 +38,7 @@ _symbol = re.compile(
 
 
 def number_of(version: str) -> tuple[int, ...] | None:
-    """The number of a version that is old enough; None of any other."""
+    """Returns a version as numbers; None if the policy does not allow it."""
     family, _, text = version.partition("_")
     if family not in _newest or not re.fullmatch(r"[0-9.]+", text):
         return None
@@ -47,7 +47,7 @@ def number_of(version: str) -> tuple[int, ...] | None:
 
 
 def old_symbols(library: Path) -> dict[str, tuple[str, str, int]]:
-    """Version, type and size of the newest symbol of each name that is old enough."""
+    """Returns the version, type and size of each symbol, in the newest version that the policy allows."""
     text = subprocess.run(
         ["readelf", "--wide", "--dyn-syms", str(library)], check=True, capture_output=True, text=True
     ).stdout
@@ -61,7 +61,7 @@ def old_symbols(library: Path) -> dict[str, tuple[str, str, int]]:
 
 
 def assembly(symbols: dict[str, tuple[str, str, int]]) -> str:
-    """A definition without content for each symbol."""
+    """Returns assembly that defines each symbol without content."""
     lines = []
     for place, (name, (version, kind, size)) in enumerate(sorted(symbols.items())):
         section = {"OBJECT": '.bss,"aw",%nobits', "TLS": '.tbss,"awT",%nobits'}.get(kind, '.text,"ax",%progbits')
@@ -80,7 +80,7 @@ def assembly(symbols: dict[str, tuple[str, str, int]]) -> str:
 
 
 def make_stub(compiler: str, source: Path, stub: Path) -> None:
-    """Writes a library for the linker that has the old symbols of another one."""
+    """Writes a library for the linker with the allowed symbols of another library."""
     symbols = old_symbols(source)
     versions = sorted({version for version, _, _ in symbols.values()})
     script = stub.with_suffix(".map")
@@ -97,7 +97,7 @@ def make_stub(compiler: str, source: Path, stub: Path) -> None:
 
 
 def place_of(compiler: str, name: str) -> Path:
-    """The file that a compiler links by a name."""
+    """Returns the file that the compiler links for a name."""
     text = subprocess.run([compiler, f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout
     path = Path(text.strip())
     if not path.is_absolute():
@@ -106,7 +106,7 @@ def place_of(compiler: str, name: str) -> Path:
 
 
 def make_newer_functions(compiler: str, folder: Path) -> None:
-    """Compiles what stands for newer functions."""
+    """Compiles the replacements of newer functions into an archive."""
     objects = []
     for source in sorted(Path(__file__).parent.glob("newer_*.cpp")):
         objects.append(str(folder / f"{source.stem}.o"))
@@ -121,11 +121,11 @@ def make_newer_functions(compiler: str, folder: Path) -> None:
 
 
 def make_all(compiler: str, folder: Path) -> None:
-    """Writes all libraries into a folder, with the functions of newer_functions.cpp as libnewer_functions.a."""
+    """Writes all libraries into a folder, and newer_functions.cpp as libnewer_functions.a."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, linked_as in _libraries.items():
         make_stub(compiler, place_of(compiler, name), folder / (linked_as or name))
-    # Functions that programs of glibc have in them, and the dynamic loader's.
+    # Static parts of glibc, and the dynamic loader.
     machine = subprocess.run([compiler, "-dumpmachine"], check=True, capture_output=True, text=True).stdout.partition(
         "-"
     )[0]
@@ -133,7 +133,7 @@ def make_all(compiler: str, folder: Path) -> None:
     make_stub(compiler, place_of(compiler, loader), folder / loader)
     parts = folder / "libc.so.6", place_of(compiler, "libc_nonshared.a"), folder / loader
     (folder / "libc.so").write_text("GROUP ( {} {} AS_NEEDED ( {} ) )\n".format(*parts))
-    (folder / "libgcc_s.so").write_text(f"GROUP ( {folder / 'libgcc_s.so.1'} -lgcc )\n")  # which has atomics of aarch64
+    (folder / "libgcc_s.so").write_text(f"GROUP ( {folder / 'libgcc_s.so.1'} -lgcc )\n")  # has aarch64's atomics
     make_newer_functions(compiler, folder)
 
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions of glibc and libstdc++ that a compiler of 2022 calls and manylinux_2_28 does not have, made of those that it has. Wheels are
-// linked with them (link_stubs.py), and what uses none of them gets none. Each has the linker's name of the function that it stands for,
-// and a name of its own, so that no header has to agree with it.
+// Functions of glibc and libstdc++ that compilers since 2022 call and manylinux_2_28 lacks. They are implemented here with
+// functions that manylinux_2_28 has. Wheels are linked with them (link_stubs.py); the linker takes only those that are used. Each
+// one has the linker name of the function that it replaces, and a name of its own, so that no header has to declare it alike.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -20,11 +20,11 @@
 
 extern "C" {
 
-// glibc 2.32: whether a counter may do without atomic instructions. It always has them here.
+// glibc 2.32: whether the process has only one thread, so that a counter needs no atomic instructions. Here it never says so.
 extern char single_threaded STANDS_FOR("__libc_single_threaded");
 char single_threaded{0};
 
-// glibc 2.33. The kernel fills the structure that the functions of both machines take, by either name.
+// glibc 2.33. The kernel fills the structure that these functions take on both architectures, whichever name the function has.
 struct stat;
 #define NEWER_STATUS(ending)                                                                  \
   int newer_fstat##ending(int file, struct stat* status) STANDS_FOR("fstat" #ending);         \
@@ -51,7 +51,7 @@ struct stat;
 NEWER_STATUS()
 NEWER_STATUS(64)
 
-// The moment of a clock as one of the clock that old functions wait by.
+// Converts a moment of a clock to the clock that the older functions wait by.
 static timespec on_the_old_clock(clockid_t clock, timespec moment)
 {
   if (clock == CLOCK_REALTIME) { return moment; }
@@ -73,7 +73,7 @@ static timespec on_the_old_clock(clockid_t clock, timespec moment)
   return moment;
 }
 
-// glibc 2.30: waiting for a moment of a clock that nobody sets. If the old clock is set meanwhile, the wait takes longer or less long.
+// glibc 2.30: waits until a moment of a monotonic clock. If the system clock is set meanwhile, the wait gets longer or shorter.
 int newer_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, timespec const* until)
   STANDS_FOR("pthread_cond_clockwait");
 int newer_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, timespec const* until)
@@ -94,18 +94,17 @@ int newer_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock, timespec cons
 [[noreturn]] void newer_throw_bad_array_new_length() STANDS_FOR("_ZSt28__throw_bad_array_new_lengthv");
 [[noreturn]] void newer_throw_bad_array_new_length() { throw std::bad_array_new_length{}; }
 
-// GCC 11, exception_ptr::_M_addref() and _M_release(), which a private constructor and the destructor of older releases call.
+// GCC 11: exception_ptr::_M_addref() and _M_release(). Older releases have a private constructor and a destructor that call them.
 void old_exception_ptr(void** made, void* exception) asm("_ZNSt15__exception_ptr13exception_ptrC1EPv");
 
 void newer_addref(void** pointer) STANDS_FOR("_ZNSt15__exception_ptr13exception_ptr9_M_addrefEv");
 void newer_addref(void** pointer)
 {
   void* second{nullptr};
-  old_exception_ptr(&second, *pointer);  // never destroyed
+  old_exception_ptr(&second, *pointer);  // not destroyed, so that the added reference stays
 }
 
-// The destructor that libstdc++ has. By its name alone it may be the one of a header, which calls newer_release() and may have been put
-// before that of libstdc++.
+// Returns libstdc++'s destructor. The linker might find an inline copy of it from a header, which calls newer_release() again.
 static void (*old_destructor())(void**)
 {
   void* const library{dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD)};

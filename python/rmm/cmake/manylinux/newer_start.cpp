@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How a program starts on every glibc. Since 2.34 the C library calls the constructors of a program; before, the program told it a function
-// that does. A program that is linked with a newer glibc tells none, so this one tells it.
+// Starts a program on any glibc. Since 2.34 the C library calls a program's constructors. Before, the program passed it a function
+// that calls them, which programs linked with a newer glibc do not. So this start function passes one.
 
 extern "C" {
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of `python -m rmm`, a module each: add_arguments() and run()."""
+"""The commands of `python -m rmm`. Each module has add_arguments() and run()."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library that lists what other libraries allocate past the pool, which comes with the package."""
+"""Prints the path of librmm_audit.so, which lists what other libraries allocate outside of the pool."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library with the C interface, which comes with the package."""
+"""Prints the path of the library with the C interface."""
 
 from __future__ import annotations
 

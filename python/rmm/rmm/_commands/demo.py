@@ -25,7 +25,7 @@ def count(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    device = gpu.getDevice()  # an error where there is none
+    device = gpu.getDevice()  # raises an error if there is no device
     where = "the simulated CUDA runtime" if cuda_backend == "sim" else gpu.deviceGetName(device)
     print(f"rmm {rmm.__version__} on {where}: {options.steps:,} buffers, 200 of them alive at a time")
     print(f"\n{'resource':<10} {'us a buffer':>12} {'peak in use':>14} {'taken':>14}")
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _replace_buffers(resource: rmm.mr.DeviceMemoryResource, steps: int) -> tuple[float, int]:
-    """Seconds that it takes to make `steps` buffers, each in place of one of 200; free memory while the last are alive."""
+    """Replaces 200 live buffers one by one, `steps` times. Returns the seconds, and the device's free memory at the end."""
     random_numbers = random.Random(1)
     sizes = [int(random_numbers.lognormvariate(0, 1.5) * 64 * KIB) + 1 for _ in range(steps)]
     places = [random_numbers.randrange(200) for _ in range(steps)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rmm doctor`: what the machine and the process have, what calls cost here, and what to do."""
+"""`rmm doctor`: describes the machine and the process, times allocations, and gives advice."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def describe() -> Iterator[str]:
-    """The machine and this process, line by line."""
+    """Yields lines that describe the machine and this process."""
     yield f"rmm {rmm.__version__} in {os.path.dirname(rmm.__file__)}, Python {sys.version.split()[0]}"
     runtime = "simulated CUDA runtime" if cuda_backend == "sim" else "CUDA runtime"
     yield f"{runtime} {_version(gpu.runtimeGetVersion())}, driver for CUDA {_version(gpu.driverGetVersion())}"
@@ -187,7 +187,7 @@ _modules = {
     "jax": "jax",
 }
 _jax_settings = {"XLA_PYTHON_CLIENT_ALLOCATOR", "XLA_PYTHON_CLIENT_PREALLOCATE"}
-_switched_at_once = ("cupy", "numba", "torch", "warp")  # by rmm.allocators.enable()
+_switched_at_once = ("cupy", "numba", "torch", "warp")  # rmm.allocators.enable() can switch these
 
 
 def _version_of(distributions: tuple[str, ...]) -> str:
@@ -204,12 +204,12 @@ def _allocator(name: str, find: Callable[[], str]) -> str:
         return ""
     try:
         return f"allocates by {find()}"
-    except Exception as error:  # a release that has it elsewhere
+    except Exception as error:  # an unknown release of the framework
         return f"allocates by what is not known ({type(error).__name__}: {error})"
 
 
 def measure(seconds: float) -> Iterator[str]:
-    """What a buffer of 256 bytes and one of 1 MiB cost, made and dropped by each resource for that long."""
+    """Times making and dropping buffers of 256 bytes and 1 MiB, for `seconds` with each resource. Yields lines of a table."""
     yield f"{'ns a buffer, made and dropped':<31} {'256 B':>10} {'1 MiB':>10}"
     for name, make in _measured.items():
         try:
@@ -244,7 +244,7 @@ def _nanoseconds(resource: rmm.mr.DeviceMemoryResource, size: int, seconds: floa
 
 
 def advise() -> list[str]:
-    """What to do, in lines that can be pasted."""
+    """Returns lines of advice, with commands to paste."""
     found: list[str] = []
     if mixed := _installation.advice():
         found.append(mixed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library that makes tags of NVTX ranges, which comes with the package."""
+"""Prints the path of librmm_nvtx.so, which makes tags from NVTX ranges."""
 
 from __future__ import annotations
 

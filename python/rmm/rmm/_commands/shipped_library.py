@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Libraries that come with the package, and that other programs load."""
+"""Finds the libraries in the package that other programs load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import librmm
 
 
 def print_path(file: str) -> int:
-    """Prints where a library is; returns the exit status."""
+    """Prints the path of a library; returns the exit status."""
     try:
         print(librmm.library_path(file))
     except FileNotFoundError as error:

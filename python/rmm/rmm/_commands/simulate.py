@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Python with the package's simulator in the place of the CUDA runtime and of the driver."""
+"""Runs Python with the simulator in place of the CUDA runtime and driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_simulated() -> bool:
 
 
 def simulated_environment(environment: Mapping[str, str]) -> dict[str, str] | None:
-    """The variables of a process on the simulator, or None if the package has none."""
+    """Returns the environment of a process on the simulator, or None if the package has no simulator."""
     runtime = _simulated_runtime()
     if runtime is None:
         return None
@@ -36,7 +36,7 @@ def simulated_environment(environment: Mapping[str, str]) -> dict[str, str] | No
 
 
 def run_simulated(arguments: list[str]) -> int:
-    """Becomes Python with these arguments; returns an exit status only if that is not possible."""
+    """Replaces this process by Python with these arguments. Returns an exit status only on failure."""
     environment = simulated_environment(os.environ)
     if environment is not None:
         sys.stdout.flush()

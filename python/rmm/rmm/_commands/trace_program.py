@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `rmm-trace`, which comes with the package and reads traces."""
+"""Runs the program `rmm-trace` of the package, which reads traces."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import librmm
 
 
 def find_trace_program() -> str | None:
-    """The program of the package; where it was built without, the one that the shell would find."""
+    """Returns the path of the package's program. If the package was built without it, searches PATH."""
     own = Path(librmm.__file__).parent / "bin" / "rmm-trace"
     return str(own) if own.is_file() else shutil.which("rmm-trace")
 
 
 def run_trace_program(arguments: list[str]) -> int:
-    """Runs it with the same terminal; returns its exit status."""
+    """Runs the program on this terminal; returns its exit status."""
     program = find_trace_program()
     if program is None:
         print(
@@ -28,6 +28,6 @@ def run_trace_program(arguments: list[str]) -> int:
         return 2
     try:
         status = subprocess.run([program, *arguments], check=False).returncode
-    except KeyboardInterrupt:  # which it got as well
+    except KeyboardInterrupt:  # the program got the signal, too
         return 130
     return status if status >= 0 else 128 - status

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-# First of all: this file is run too where another distribution has replaced rmm/__init__.py.
+# Comes first: Python runs this file even if another distribution has replaced rmm/__init__.py.
 from rmm import _installation as _installation
 
 # isort: split
@@ -10,7 +10,7 @@ from rmm._cuda import _runtime
 
 
 def _expect_simulator() -> None:
-    """Raises ImportError if the simulator would get only some of the calls of this package, which is built on it."""
+    """Raises ImportError if some of the package's calls of CUDA would not go to its simulator."""
     for place in _runtime.places():
         if place.rpartition("/")[2] != "libcudart_sim.so":
             raise ImportError(

@@ -8,7 +8,7 @@
 
 namespace rmm_python {
 
-/// Returns the name and the description of a status of the CUDA driver; its number and a general text if there is no driver.
+/// Returns the name and the description of a status of the CUDA driver. Without a driver, returns its number and a general text.
 [[nodiscard]] inline std::pair<std::string, std::string> driver_error(int status)
 {
   char const* name{};

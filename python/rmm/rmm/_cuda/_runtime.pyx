@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of the CUDA runtime that rmm._cuda.gpu wraps. Each returns the status first."""
+"""The calls of the CUDA runtime that rmm._cuda.gpu wraps. Each function returns the status as its first result."""
 
 from libc.string cimport memset
 from libcpp.pair cimport pair
@@ -74,12 +74,12 @@ cdef extern from "dlfcn.h" nogil:
 
 cdef answer(int status, int value):
     if status != 0:
-        cudaGetLastError()  # it is reported, and is not to be found again by the next one who asks
+        cudaGetLastError()  # clears the error, which the caller reports, so that later calls do not find it
     return (status, value)
 
 
 def places():
-    """The files that have the functions of the CUDA runtime which this module calls; empty names where the loader knows none."""
+    """Returns the files that the CUDA functions of this module come from; "" where the loader does not know."""
     cdef const void* functions[4]
     cdef Dl_info info
     functions[0] = <const void*>&cudaGetDevice

@@ -83,6 +83,11 @@ def driverGetVersion() -> int:
     int
         1000 * major + 10 * minor; 0 without a driver.
 
+    Raises
+    ------
+    CUDARuntimeError
+        If the call fails.
+
     Examples
     --------
     >>> from rmm._cuda import gpu
@@ -99,6 +104,11 @@ def runtimeGetVersion() -> int:
     -------
     int
         1000 * major + 10 * minor.
+
+    Raises
+    ------
+    CUDARuntimeError
+        If the call fails.
 
     Examples
     --------
@@ -117,6 +127,11 @@ def getDevice() -> int:
     int
         The number of the device.
 
+    Raises
+    ------
+    CUDARuntimeError
+        If the call fails, for example because there is no device.
+
     Examples
     --------
     >>> from rmm._cuda import gpu
@@ -134,6 +149,11 @@ def setDevice(device: int) -> None:
     device : int
         The number of the device.
 
+    Raises
+    ------
+    CUDARuntimeError
+        If there is no such device.
+
     Examples
     --------
     >>> from rmm._cuda import gpu
@@ -149,6 +169,11 @@ def getDeviceCount() -> int:
     -------
     int
         The number.
+
+    Raises
+    ------
+    CUDARuntimeError
+        If the call fails, for example because there is no device.
 
     Examples
     --------
@@ -174,6 +199,11 @@ def getDeviceAttribute(attr: SupportsInt, device: int) -> int:
     int
         The value.
 
+    Raises
+    ------
+    CUDARuntimeError
+        If there is no such attribute or device.
+
     Examples
     --------
     >>> from cuda.bindings.runtime import cudaDeviceAttr
@@ -197,6 +227,11 @@ def getDeviceProperties(device: int) -> SimpleNamespace:
     types.SimpleNamespace
         The fields of `cudaDeviceProp` that `vars` lists, with their names and types in CUDA Python. Others are attributes of
         the device: see `getDeviceAttribute`.
+
+    Raises
+    ------
+    CUDARuntimeError
+        If there is no such device.
 
     Examples
     --------
@@ -222,6 +257,11 @@ def deviceGetName(device: int) -> str:
     -------
     str
         The name.
+
+    Raises
+    ------
+    CUDARuntimeError
+        If there is no such device.
 
     Examples
     --------

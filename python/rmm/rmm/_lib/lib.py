@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where `_torch_allocator.so` is, for who looks next to this module."""
+"""An empty module next to `_torch_allocator.so`: programs look for that file beside this module."""

@@ -52,7 +52,7 @@ def _enable_warp() -> None:
 
 
 def _is_usable(name: str) -> bool:
-    """Whether a framework is installed and uses CUDA. Warp also has to be in use, because it would be initialised."""
+    """Returns whether a framework is installed and can use CUDA. Warp counts only once imported: asking would initialise it."""
     if name == "warp":
         warp = sys.modules.get(name)
         return hasattr(warp, "set_cuda_allocator") and bool(warp.is_cuda_available())  # type: ignore[union-attr]

@@ -33,7 +33,7 @@ cdef extern from "allocators/_object_maker.hpp" namespace "rmm_python":
 ctypedef intptr_t (*handle_function)() noexcept
 ctypedef PyObject* (*stream_function)(int skip_dispatch, void* optional_arguments) noexcept
 
-# Of CuPy, since the first call.
+# The module cupy.cuda, once the first call has found it.
 cdef object _cuda = None
 cdef object_maker _unowned_memory
 cdef object_maker _memory_pointer
@@ -41,12 +41,12 @@ cdef object _current_stream = None
 cdef handle_function _current_handle = NULL
 cdef stream_function _current_stream_in_c = NULL
 
-# As a C variable it costs no look-up.
+# A C variable, which needs no look-up.
 cdef Stream _default_stream = DEFAULT_STREAM
 
 
 cdef void* function_of(object module, str name, const char* signature) except? NULL:
-    """A C function that a module of Cython offers to others; NULL if it has none of that name and signature."""
+    """Returns a C function that a Cython module exports; NULL if it exports none with this name and signature."""
     capsule = getattr(module, "__pyx_capi__", {}).get(name)
     if capsule is None or not PyCapsule_IsValid(capsule, signature):
         return NULL
@@ -69,18 +69,18 @@ cdef find_cupy():
 
 
 def _forget_cupy():
-    """Looks for CuPy again in the next call. For tests."""
+    """Makes the next call import CuPy again. For tests."""
     global _cuda
     _cuda = None
 
 
 cdef Stream current_stream():
-    """CuPy's current stream; that is made an object only if it is not the default one, which is the usual one."""
+    """Returns CuPy's current stream. Makes no Python object for the default stream, which is the usual case."""
     cdef intptr_t handle
     if _current_handle != NULL:
         handle = _current_handle()
         if PyErr_Occurred() != NULL:
-            PyErr_Clear()  # the call below raises it again
+            PyErr_Clear()  # the Python call below raises the exception again
         elif handle == 0:
             return _default_stream
         else:
@@ -94,7 +94,7 @@ cdef object current_stream_of_cupy():
         return _current_stream()
     cdef PyObject* stream = _current_stream_in_c(0, NULL)
     if stream == NULL:
-        PyErr_Clear()  # as above
+        PyErr_Clear()  # the Python call below raises the exception again
         return _current_stream()
     owned = <object>stream
     Py_DECREF(owned)
@@ -104,8 +104,7 @@ cdef object current_stream_of_cupy():
 def rmm_cupy_allocator(nbytes):
     """Allocate memory for CuPy, from the resource of the current device, on CuPy's current stream.
 
-    The memory keeps the stream alive. If there is not enough memory, raises CuPy's own `OutOfMemoryError`, a MemoryError, with the
-    report of the resource.
+    The memory keeps the stream alive.
 
     Parameters
     ----------
@@ -116,6 +115,11 @@ def rmm_cupy_allocator(nbytes):
     -------
     cupy.cuda.MemoryPointer
         The memory.
+
+    Raises
+    ------
+    cupy.cuda.memory.OutOfMemoryError
+        If there is not enough memory. It is a MemoryError, with the report of the resource.
 
     Examples
     --------
@@ -132,7 +136,7 @@ def rmm_cupy_allocator(nbytes):
         except MemoryError as error:
             raise out_of_memory(nbytes, error) from error.__cause__
     cdef device_buffer* memory = buffer.c_obj.get()
-    # The device is given, for CuPy asks the driver where the memory is if it is not.
+    # CuPy would ask the driver for the device if it was not passed.
     owned = _unowned_memory.make((<uintptr_t>memory.data(), nbytes, buffer, memory.device().value()))
     return _memory_pointer.make((owned, 0))
 
@@ -140,5 +144,5 @@ def rmm_cupy_allocator(nbytes):
 cdef object out_of_memory(size_t nbytes, error):
     made = _cuda.memory.OutOfMemoryError(nbytes, 0)
     made.args = error.args
-    made.__dict__.update(error.__dict__)  # its report
+    made.__dict__.update(error.__dict__)  # the report
     return made

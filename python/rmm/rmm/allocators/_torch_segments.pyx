@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of segments for PyTorch's own allocator."""
+"""Sources of memory segments for PyTorch's own allocator."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uintptr_t
@@ -20,7 +20,7 @@ cdef extern from "librmm/_torch_segments.hpp" namespace "rmm_python" nogil:
 
 
 cdef class SegmentSource:
-    """A source of segments: a resource, and the tag under which segments are allocated from it, by whichever thread.
+    """A source of segments: a resource, and the tag of the segments. Any thread may allocate them.
 
     Segments stay valid when the source is gone, and keep the resource alive.
 
@@ -46,10 +46,10 @@ cdef class SegmentSource:
 
     @property
     def allocate_address(self):
-        """The address of the function that allocates: `void* (size_t bytes, int device, cudaStream_t)`."""
+        """The address of the allocation function `void* (size_t bytes, int device, cudaStream_t)`."""
         return segment_allocation_function(self._number)
 
     @property
     def deallocate_address(self):
-        """The address of the function that frees: `void (void*, size_t bytes, int device, cudaStream_t)`."""
+        """The address of the deallocation function `void (void*, size_t bytes, int device, cudaStream_t)`."""
         return segment_deallocation_function()

@@ -24,6 +24,11 @@ class RmmBackend(SleepModeBackend):  # type: ignore[misc]
         ----------
         level : int, optional
             The level.
+
+        Raises
+        ------
+        RuntimeError
+            If vLLM has allocated nothing from RMM, because `RMM_VLLM_SLEEP=1` was not set.
         """
         allocator = CuMemAllocator.get_instance()
         if allocator.get_current_usage() == 0:
@@ -32,7 +37,7 @@ class RmmBackend(SleepModeBackend):  # type: ignore[misc]
         self._state = "SUSPENDED"
 
     def resume(self, tags: list[str] | None = None) -> None:
-        """Wake memory up.
+        """Map memory to its addresses again.
 
         Parameters
         ----------
@@ -44,7 +49,7 @@ class RmmBackend(SleepModeBackend):  # type: ignore[misc]
         self._state = "RUNNING"
 
     def discard(self, tags: tuple[str, ...]) -> None:
-        """Put memory to sleep and drop its contents.
+        """Put memory with some tags to sleep, and drop its contents.
 
         Parameters
         ----------
@@ -56,7 +61,7 @@ class RmmBackend(SleepModeBackend):  # type: ignore[misc]
 
     @classmethod
     def is_supported(cls) -> bool:
-        """Return whether the device has virtual memory.
+        """Return whether the device has virtual memory, which sleeping needs.
 
         Returns
         -------
@@ -68,7 +73,7 @@ class RmmBackend(SleepModeBackend):  # type: ignore[misc]
 
     @classmethod
     def preserves_communicators(cls) -> bool:
-        """Return True: the memory of communicators does not sleep.
+        """Return True, because the memory of communicators does not sleep.
 
         Returns
         -------

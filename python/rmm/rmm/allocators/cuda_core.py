@@ -51,7 +51,7 @@ _host = (
     SystemMemoryResource,
 )
 
-# Since 1.2 a buffer knows the stream that it is freed on. Before, those that nobody closes are freed on the default stream.
+# Since 1.2, buffers store the stream to free them on. Before, a dropped buffer was freed on the default stream.
 _buffers_keep_streams = "stream" in inspect.signature(Buffer.from_handle).parameters
 
 
@@ -104,7 +104,7 @@ class RMMMemoryResource(MemoryResource):  # type: ignore[misc]
             raise TypeError(f"mr has to be a resource of RMM, and is a {type(mr).__name__}")
         self._mr = mr
         self._device = gpu.getDevice() if device_id is None else int(device_id)
-        self._live: dict[int, tuple[DeviceMemoryResource, Any]] = {}  # where memory goes back to, and its first stream
+        self._live: dict[int, tuple[DeviceMemoryResource, Any]] = {}  # by address: its resource and stream
 
     def allocate(self, size: int, *, stream: Any) -> Any:
         """Allocate memory in the order of a stream.
@@ -125,8 +125,15 @@ class RMMMemoryResource(MemoryResource):  # type: ignore[misc]
         ------
         MemoryError
             If there is not enough, with the report of the resource.
+
+        Raises
+        ------
+        MemoryError
+            If there is not enough memory, with the report of the resource.
+        TypeError
+            If `stream` is not a stream of `cuda.core`.
         """
-        core_stream = getattr(stream, "stream", stream)  # that of a graph builder
+        core_stream = getattr(stream, "stream", stream)  # a graph builder has its stream in this attribute
         if not isinstance(core_stream, CoreStream):
             raise TypeError(f"stream has to be one of cuda.core, and is a {type(stream).__name__}")
         order = Stream(core_stream)
@@ -156,11 +163,16 @@ class RMMMemoryResource(MemoryResource):  # type: ignore[misc]
             The bytes.
         stream : cuda.core.Stream or cuda.core.graph.GraphBuilder
             The stream.
+
+        Raises
+        ------
+        ValueError
+            If the memory is not from this resource.
         """
         address = int(ptr)
         if not address:
             return
-        source = self._live.pop(address, None)  # first, because another thread may get the address at once
+        source = self._live.pop(address, None)  # removed before the free: afterwards another thread can get the address
         if source is None:
             raise ValueError(f"0x{address:x} is not memory of this resource")
         mr, allocated_on = source
@@ -179,7 +191,7 @@ class RMMMemoryResource(MemoryResource):  # type: ignore[misc]
 
     @property
     def is_host_accessible(self) -> bool:
-        """Whether the host can access the memory; False for a `ConfiguredMemoryResource`, which does not tell."""
+        """Whether the host can access the memory. False for a `ConfiguredMemoryResource`, whose memory is unknown."""
         innermost = self._innermost()
         if isinstance(innermost, CudaCoreMemoryResource):
             return bool(innermost.cuda_core_resource.is_host_accessible)
@@ -187,14 +199,14 @@ class RMMMemoryResource(MemoryResource):  # type: ignore[misc]
 
     @property
     def is_managed(self) -> bool:
-        """Whether it is managed memory; False for a `ConfiguredMemoryResource`, which does not tell."""
+        """Whether the memory is managed. False for a `ConfiguredMemoryResource`, whose memory is unknown."""
         innermost = self._innermost()
         if isinstance(innermost, CudaCoreMemoryResource):
             return bool(innermost.cuda_core_resource.is_managed)
         return isinstance(innermost, _managed)
 
     def _innermost(self) -> DeviceMemoryResource:
-        """The resource behind all pools and adaptors."""
+        """Returns the resource below all pools and adaptors."""
         with _OnDevice(self._device):
             resource: Any = get_current_device_resource() if self._mr is None else self._mr
         while True:
@@ -208,10 +220,10 @@ class RMMMemoryResource(MemoryResource):  # type: ignore[misc]
 
 
 def _after_both(allocated_on: Any, freed_on: Any) -> Any:
-    """A stream that is ordered after both. A dropped buffer names the default stream, which does not wait for most others."""
+    """Returns a stream ordered after both streams. A dropped buffer passes the default stream, which waits for few others."""
     if freed_on != LEGACY_DEFAULT_STREAM:
         return freed_on
-    if not int(allocated_on.handle):  # it was closed
+    if not int(allocated_on.handle):  # the stream of the allocation was closed
         driver.cuCtxSynchronize()
         return freed_on
     if allocated_on != freed_on:
@@ -220,7 +232,7 @@ def _after_both(allocated_on: Any, freed_on: Any) -> Any:
 
 
 class _Buffers:
-    """What allocates from a resource of `cuda.core`, and keeps the buffers. Does not refer to the resource that calls it."""
+    """Allocates from a resource of `cuda.core` and keeps its buffers. Must not refer to the RMM resource that calls it."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -230,7 +242,7 @@ class _Buffers:
     def allocate(self, nbytes: int, stream: Stream) -> int:
         if not nbytes:
             return 0
-        if not hasattr(self._thread, "has_context"):  # which cuda.core does not make
+        if not hasattr(self._thread, "has_context"):  # cuda.core does not make a context for the thread
             gpu.setDevice(gpu.getDevice())
             self._thread.has_context = True
         try:

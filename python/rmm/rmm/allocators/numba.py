@@ -25,7 +25,7 @@ __all__ = ["RMMNumbaManager"]
 
 
 def _as_pointer(address: int) -> Any:
-    """An address as the binding that Numba uses to the driver has it."""
+    """Converts an address to the pointer type of the driver binding that Numba uses."""
     binding = getattr(cuda.cudadrv.driver, "binding", None)
     uses_binding = getattr(cuda.cudadrv.driver, "USE_NV_BINDING", binding is not None)
     return binding.CUdeviceptr(address) if uses_binding and binding is not None else ctypes.c_uint64(address)
@@ -51,13 +51,13 @@ class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ig
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._deferred: list[DeviceBuffer] = []  # what goes back when clean-up is not deferred any more
+        self._deferred: list[DeviceBuffer] = []  # buffers to free when clean-up is no longer deferred
 
     def initialize(self) -> None:
-        """Do nothing. Numba calls it."""
+        """Do nothing. Numba requires this method."""
 
     def memalloc(self, size: int) -> Any:
-        """Allocate device memory. Raises MemoryError if there is not enough.
+        """Allocate device memory.
 
         Parameters
         ----------
@@ -68,17 +68,22 @@ class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ig
         -------
         numba.cuda.MemoryPointer
             The memory.
+
+        Raises
+        ------
+        MemoryError
+            If there is not enough memory.
         """
         buffer = DeviceBuffer(size=size)
         address = buffer.ptr
-        # An object of its own, because a later allocation may have the address when the finalizer of this one runs.
+        # A unique key instead of the address: a later allocation may get that before this finalizer runs.
         key = object()
         if address:
-            self.allocations[key] = buffer  # until the pointer is gone, or the context is reset
+            self.allocations[key] = buffer  # until the pointer is finalized, or the context is reset
         return MemoryPointer(weakref.proxy(self.context), _as_pointer(address), size, finalizer=self._finalizer(key))
 
     def _finalizer(self, key: object) -> Callable[[], None]:
-        """What ends the memory. Does not refer to the manager, which belongs to a context."""
+        """Returns the finalizer of an allocation. It has no reference to the manager, which belongs to a context."""
         allocations = self.allocations
         deallocations = self.deallocations
         deferred = self._deferred
@@ -92,7 +97,7 @@ class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ig
 
     @contextmanager
     def defer_cleanup(self) -> Iterator[None]:
-        """Free no memory while this context manager is active."""
+        """Delay all frees while this context manager is active."""
         try:
             with super().defer_cleanup():
                 yield
@@ -125,7 +130,7 @@ class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ig
 
 
 def _free_bytes_in(resource: DeviceMemoryResource) -> int:
-    """What a resource, or the one behind its adaptors, holds and nobody uses."""
+    """Returns the unused bytes that a resource holds, looking below its adaptors; 0 if there is no pool."""
     while not hasattr(resource, "figures"):
         if not isinstance(resource, UpstreamResourceAdaptor):
             return 0
@@ -134,4 +139,4 @@ def _free_bytes_in(resource: DeviceMemoryResource) -> int:
     return free
 
 
-_numba_memory_manager = RMMNumbaManager  # the name that Numba looks for
+_numba_memory_manager = RMMNumbaManager  # Numba imports this name

@@ -31,7 +31,7 @@ __all__ = ["mem_pool", "memory_snapshot", "memory_stats", "rmm_torch_allocator",
 
 _library_path = str(Path(rmm.librmm.__file__).with_name("_torch_allocator.so"))
 
-# The hooks of PyTorch's allocator, by the functions that set them, and what they are set to. Older releases have fewer.
+# The setters of hooks that PyTorch's allocator may have, and the library's functions to set. Older releases have fewer hooks.
 _hooks = {
     "set_init_fn": "torch_init",
     "set_reset_fn": "torch_empty_cache",
@@ -45,7 +45,7 @@ _hooks = {
 
 
 class _Counter(ctypes.Structure):
-    """`torch_counter` of the library."""
+    """The C structure `torch_counter`."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("current", "peak", "allocated", "freed")]
 
@@ -54,7 +54,7 @@ class _Counter(ctypes.Structure):
 
 
 class _Figures(ctypes.Structure):
-    """`torch_figures` of the library."""
+    """The C structure `torch_figures`."""
 
     _fields_ = [
         ("blocks", _Counter * 3),
@@ -87,7 +87,7 @@ def _checked(is_there: bool, device: int) -> None:
 
 
 def _statistics(device: int) -> dict[str, Any]:
-    """What PyTorch has on `device`, in the nested form of `torch.cuda.memory_stats_as_nested_dict`."""
+    """Returns PyTorch's statistics for a device, in the nested form of `torch.cuda.memory_stats_as_nested_dict`."""
     figures = _Figures()
     _checked(_library().torch_statistics(device, ctypes.byref(figures)), device)
 
@@ -122,7 +122,7 @@ def _statistics(device: int) -> dict[str, Any]:
 
 
 def memory_stats(device: int | None = None) -> dict[str, int]:
-    """Return the statistics of PyTorch's memory, with the names of `torch.cuda.memory_stats`.
+    """Return the statistics of PyTorch's memory, with the keys of `torch.cuda.memory_stats`.
 
     If `rmm_torch_allocator` is PyTorch's allocator, that function and those over it, such as `torch.cuda.max_memory_allocated`,
     return the same. "reserved" is the memory of the resource. Its peak is the largest value that was seen when the statistics
@@ -137,6 +137,11 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
     -------
     dict of str to int
         The statistics, by name.
+
+    Raises
+    ------
+    ValueError
+        If there is no such device.
 
     Examples
     --------
@@ -168,12 +173,12 @@ _states_of_pytorch = {
 
 
 def _segments(device: int, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a resource of `device` has, as segments of PyTorch. A tag is where PyTorch has the stack of an allocation."""
+    """Converts a pool's snapshot to segments of PyTorch. The tag of a block takes the place of its stack."""
     segments: list[dict[str, Any]] = []
     for block in snapshot["blocks"]:
         if block.get("paused"):
             continue
-        end = None  # of the segment that goes on with the next range
+        end = None  # where the current segment ends; a range that begins there extends it
         for part in block["ranges"]:
             if part["state"] == "unmapped":
                 continue
@@ -198,7 +203,7 @@ def _segments(device: int, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _frame(tag: str) -> dict[str, Any]:
-    """A tag as a frame of a stack. In PyTorch's flame graphs a semicolon divides frames, and a line is a stack."""
+    """Converts a tag to a stack frame. Flame graphs separate frames by semicolons and stacks by lines, so both are replaced."""
     return {"name": " ".join(tag.replace(";", ",").splitlines()), "filename": "", "line": 0}
 
 
@@ -245,7 +250,7 @@ def memory_snapshot() -> dict[str, Any]:
     seen: set[int] = set()
     for device, resource in sorted(registered_resources().items()):
         pool = _pool_behind(resource)
-        if pool is not None and id(pool) not in seen:  # a pool may be set for several devices
+        if pool is not None and id(pool) not in seen:  # one pool can serve several devices
             seen.add(id(pool))
             segments += _segments(device, _Suballocator.snapshot(pool))
     traces: list[list[Any]] = [[] for _ in range(gpu.getDeviceCount())]
@@ -253,14 +258,14 @@ def memory_snapshot() -> dict[str, Any]:
 
 
 def _pool_behind(resource: Any) -> Any:
-    """The pool that a resource takes memory from; the resource itself if it is one, None if there is none."""
+    """Returns the pool that a resource allocates from, or the resource itself if it is a pool; None if there is no pool."""
     from rmm.pylibrmm.memory_resource._capabilities import _Suballocator
     from rmm.pylibrmm.memory_resource._pools import BinningMemoryResource
 
     bins = None
     while not isinstance(resource, _Suballocator) or isinstance(resource, BinningMemoryResource):
         if isinstance(resource, BinningMemoryResource):
-            bins = bins or resource  # a pool behind it has their memory, too
+            bins = bins or resource  # a pool below the bins counts their memory, too
         if not hasattr(resource, "get_upstream"):
             return bins
         resource = resource.get_upstream()
@@ -268,7 +273,7 @@ def _pool_behind(resource: Any) -> Any:
 
 
 def _serve_statistics(torch_c: Any, allocator: Any) -> None:
-    """Lets PyTorch ask for statistics where `allocator` is its allocator, which has no hook for that."""
+    """Answers PyTorch's queries about memory while `allocator` is its allocator. Wraps functions, as there are no hooks."""
 
     def serve(name: str, answer: Any) -> None:
         original = getattr(torch_c, name, None)
@@ -288,13 +293,13 @@ def _serve_statistics(torch_c: Any, allocator: Any) -> None:
 
     def snapshot(pool: tuple[Any, ...] | None = None) -> Any:
         is_of_all = pool is None or tuple(pool[:2]) == (0, 0)
-        return memory_snapshot() if is_of_all else snapshot_of_pytorch(pool)  # which says that it cannot
+        return memory_snapshot() if is_of_all else snapshot_of_pytorch(pool)  # raises PyTorch's own exception
 
     serve("_cuda_memorySnapshot", snapshot)
 
 
 def _cuda_of_torch() -> Any:
-    """`torch`, or None where it is not installed, has no CUDA or finds no device."""
+    """Returns `torch`; None if it is not installed, has no CUDA or finds no device."""
     try:
         import torch
     except ImportError:
@@ -316,7 +321,7 @@ def _make_allocator() -> Any:
 
 
 def _share_segments(storage_class: Any) -> None:
-    """Lets other processes find tensors that lie in segments of RMM.
+    """Makes tensors in segments of RMM usable by other processes.
 
     PyTorch tells them where a tensor lies in its segment, and CUDA maps the driver's whole allocation for them. The two begin
     at the same address in PyTorch's own segments, but not in one that a pool gave.
@@ -325,11 +330,11 @@ def _share_segments(storage_class: Any) -> None:
 
     def share(storage: Any, *arguments: Any) -> Any:
         shared = original(storage, *arguments)
-        offset_at = 3  # device, handle, size, offset, and what counts the references
+        offset_at = 3  # of the tuple (device, handle, size, offset, and data for reference counting)
         offset = shared[offset_at]
         place = _library().torch_place_of_segment(storage.data_ptr() - offset)
         if place == -1:
-            return shared  # a segment of PyTorch's own
+            return shared  # not a segment of RMM
         if place < 0:
             raise RuntimeError(
                 "the driver does not tell which of its allocations the tensor lies in: it cannot be shared"
@@ -361,7 +366,7 @@ rmm_torch_mem_pool_allocator: Any
 
 
 def __getattr__(name: str) -> Any:
-    """Makes the allocators when they are first asked for: that imports PyTorch. None where it cannot use a device."""
+    """Makes an allocator on first use, because that imports PyTorch. It is None if PyTorch cannot use a device."""
     if name not in _makers:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in globals():

@@ -65,6 +65,19 @@ class TorchMemorySaver:
             Not supported.
         cpu_backup_backend : {"mmap", "pinned"}, optional
             Which memory of the host: "mmap" is pageable memory. Pinned memory if None.
+
+        Raises
+        ------
+        NotImplementedError
+            If `enable_disk_backup` is set.
+        ValueError
+            If `cpu_backup_backend` is unknown, or set without `enable_cpu_backup`.
+
+        Examples
+        --------
+        >>> from rmm.allocators.torch_memory_saver import TorchMemorySaver
+        >>> with TorchMemorySaver().region(tag="weights", enable_cpu_backup=True):
+        ...     pass  # load the model
         """
         if enable_disk_backup:
             raise NotImplementedError("RMM keeps contents in memory of the host only, not on disks")
@@ -100,6 +113,20 @@ class TorchMemorySaver:
             As of `region`.
         cpu_backup_backend : {"mmap", "pinned"}, optional
             As of `region`.
+
+        Raises
+        ------
+        RuntimeError
+            If PyTorch has no CUDA or finds no device.
+        ValueError
+            As `region`.
+
+        Examples
+        --------
+        >>> from rmm.allocators.torch_memory_saver import torch_memory_saver
+        >>> graph = torch.cuda.CUDAGraph()  # doctest: +SKIP
+        >>> with torch_memory_saver.cuda_graph(graph, tag="graph"):  # doctest: +SKIP
+        ...     y = model(x)
         """
         keep = _keep(enable_cpu_backup, cpu_backup_backend)
         with self._sleeper.cuda_graph(cuda_graph, pool, stream, capture_error_mode, tag=tag, keep=keep):
@@ -117,6 +144,13 @@ class TorchMemorySaver:
         -------
         context manager
             The scope.
+
+        Examples
+        --------
+        >>> from rmm.allocators.torch_memory_saver import TorchMemorySaver
+        >>> saver = TorchMemorySaver()
+        >>> with saver.region(tag="weights"), saver.disable():
+        ...     pass  # tensors of this block do not sleep
         """
         return self._sleeper.outside()
 
@@ -127,6 +161,11 @@ class TorchMemorySaver:
         ----------
         tag : str, optional
             The tag; all tags if None.
+
+        Examples
+        --------
+        >>> from rmm.allocators.torch_memory_saver import TorchMemorySaver
+        >>> TorchMemorySaver().pause("unknown")  # does nothing
         """
         if tag is None or tag in self._sleeper.tags():
             self._sleeper.pause(tag)
@@ -138,6 +177,16 @@ class TorchMemorySaver:
         ----------
         tag : str, optional
             The tag; all tags if None.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> from rmm.allocators.torch_memory_saver import TorchMemorySaver
+        >>> saver = TorchMemorySaver(rmm.sleep.Sleeper())
+        >>> with saver.region(tag="weights"):
+        ...     pass  # load the model
+        >>> saver.pause("weights")
+        >>> saver.resume("weights")
         """
         if tag is None or tag in self._sleeper.tags():
             self._sleeper.resume(tag)
@@ -156,13 +205,26 @@ class TorchMemorySaver:
         -------
         torch.Tensor or None
             A tensor of the host. None if the tensor is awake, or if its contents were dropped.
+
+        Raises
+        ------
+        ValueError
+            If the tensor is not contiguous, or not on a CUDA device.
+
+        Examples
+        --------
+        >>> from rmm.allocators.torch_memory_saver import torch_memory_saver
+        >>> with torch_memory_saver.region(tag="weights", enable_cpu_backup=True):  # doctest: +SKIP
+        ...     weights = torch.ones(1000, device="cuda")
+        >>> torch_memory_saver.pause("weights")  # doctest: +SKIP
+        >>> torch_memory_saver.get_cpu_backup(weights)  # doctest: +SKIP
         """
         if not x.is_cuda or not x.is_contiguous():
             raise ValueError("a backup needs a contiguous tensor on a CUDA device")
         import numpy as np
         import torch
 
-        with self._sleeper._lock:  # until it is copied, nobody resumes
+        with self._sleeper._lock:  # held until the copy is made, so that no thread resumes
             kept = self._sleeper.kept_contents(x.data_ptr(), x.nbytes)
             if kept is None:
                 return None
@@ -183,12 +245,12 @@ class TorchMemorySaver:
 
     @property
     def enabled(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     @property
     def hook_mode(self) -> str:
-        """The mode that was set last; it has no effect."""
+        """The mode that was set last. It has no effect."""
         return self._hook_mode
 
     @hook_mode.setter
@@ -209,7 +271,7 @@ def _keep(enable_cpu_backup: bool, backend: str | None) -> rmm.sleep.Keep:
 
 
 def _writable(address: int, nbytes: int) -> Any:
-    """The bytes at an address as an array that PyTorch takes without a warning."""
+    """Returns the bytes at an address as a writable array: PyTorch warns of read-only ones."""
     import ctypes
 
     import numpy as np

@@ -16,11 +16,11 @@ from rmm.sleep import Sleeper
 
 __all__ = ["CuMemAllocator"]
 
-_deferrable = ("weights", "kv_cache")  # tags that a call of wake_up() may leave asleep
+_deferrable = ("weights", "kv_cache")  # wake_up(tags) may leave these tags asleep
 
 
 class CuMemAllocator:
-    """Memory of vLLM that sleeps by tag. `get_instance` returns the object of the process.
+    """vLLM's memory, which sleeps by tag. `get_instance` returns the process's object.
 
     Parameters
     ----------
@@ -51,6 +51,12 @@ class CuMemAllocator:
         -------
         CuMemAllocator
             The object.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> CuMemAllocator.get_instance() is CuMemAllocator.get_instance()
+        True
         """
         if CuMemAllocator.instance is None:
             CuMemAllocator.instance = CuMemAllocator()
@@ -64,19 +70,37 @@ class CuMemAllocator:
         ----------
         tag : str, optional
             The tag; `default_tag` if None.
+
+        Raises
+        ------
+        RuntimeError
+            If the tag is asleep.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> with CuMemAllocator().use_memory_pool("weights"):
+        ...     pass  # load the model
         """
         with self._sleeper.region(tag or self.default_tag):
             yield
-        self._sleeper.release_unused()  # vLLM counts what is left as used
+        self._sleeper.release_unused()  # vLLM counts memory that the pool keeps as used
 
     @contextmanager
     def cudagraph_pool(self) -> Iterator[tuple[int, int]]:
-        """Return a scope for captures, whose memory sleeps with the tag "cudagraph".
+        """Return a scope for captures. Memory that they allocate sleeps with the tag "cudagraph".
 
         Yields
         ------
         tuple of int
             The pool to capture into.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> allocator, graph = CuMemAllocator.get_instance(), torch.cuda.CUDAGraph()  # doctest: +SKIP
+        >>> with allocator.cudagraph_pool() as pool, torch.cuda.graph(graph, pool=pool):  # doctest: +SKIP
+        ...     y = model(x)
         """
         with self._sleeper.graph_pool("cudagraph") as pool:
             yield pool
@@ -88,32 +112,57 @@ class CuMemAllocator:
         ----------
         offload_tags : tuple of str or str, optional
             The tags whose contents are kept in pinned memory of the host; `default_tag` if None. All others are dropped.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> allocator = CuMemAllocator()
+        >>> with allocator.use_memory_pool("weights"):
+        ...     pass  # load the model
+        >>> allocator.sleep("weights")
         """
         kept = _as_tags((self.default_tag,) if offload_tags is None else offload_tags)
-        gc.collect()  # what is freed is not copied
+        gc.collect()  # so that no garbage is copied to the host
         for tag in self._sleeper.tags():
             self._sleeper.pause(tag, keep=tag in kept)
         rmm.sleep._empty_cache()
 
     def discard(self, tags: Collection[str] | str) -> None:
-        """Put memory to sleep and drop its contents.
+        """Put memory with some tags to sleep, and drop its contents.
 
         Parameters
         ----------
         tags : tuple of str or str
             The tags. Those that are asleep stay as they are.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> allocator = CuMemAllocator()
+        >>> with allocator.use_memory_pool("kv_cache"):
+        ...     pass
+        >>> allocator.discard("kv_cache")
         """
         for tag in _as_tags(tags):
             if tag in self._sleeper.tags():
                 self._sleeper.pause(tag, keep=False)
 
     def wake_up(self, tags: Collection[str] | None = None) -> None:
-        """Wake memory up.
+        """Map memory to its addresses again.
 
         Parameters
         ----------
         tags : list of str, optional
             The tags to wake up; all if None. Tags other than "weights" and "kv_cache" wake up in each call.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> allocator = CuMemAllocator()
+        >>> with allocator.use_memory_pool("weights"):
+        ...     pass  # load the model
+        >>> allocator.sleep("weights")
+        >>> allocator.wake_up(["weights"])
         """
         gc.collect()
         rmm.sleep._empty_cache()
@@ -122,17 +171,29 @@ class CuMemAllocator:
                 self._sleeper.resume(tag)
 
     def get_current_usage(self) -> int:
-        """Return the bytes that vLLM has, asleep or awake.
+        """Return the bytes that vLLM has allocated, asleep or awake.
 
         Returns
         -------
         int
             The bytes.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> CuMemAllocator().get_current_usage()
+        0
         """
         return self._sleeper.used_bytes()
 
     def release_pools(self) -> None:
-        """Give back what no tensor uses."""
+        """Give unused memory back to the device.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> CuMemAllocator().release_pools()
+        """
         self._sleeper.release_unused()
 
     close = release_pools

@@ -72,8 +72,13 @@ class RMMAllocator:
             The address.
         size_in_bytes : int
             The bytes.
+
+        Raises
+        ------
+        ValueError
+            If the memory is not from this allocator.
         """
-        if ptr and self._live.pop(ptr, None) is None:  # the memory goes back when it is no longer in the table
+        if ptr and self._live.pop(ptr, None) is None:  # the entry kept the memory; removing it freed the memory
             raise ValueError(f"0x{ptr:x} is not memory of this allocator")
 
     def __repr__(self) -> str:

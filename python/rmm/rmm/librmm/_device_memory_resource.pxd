@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# The base class alone: its header is light. rmm.librmm.memory_resource has all resources.
+# Only the base class, because its header is small. rmm.librmm.memory_resource declares all resources.
 
 from libc.stddef cimport size_t
 from libcpp cimport bool

@@ -15,8 +15,8 @@
 
 namespace rmm_python {
 
-/// Returns the upstream of `resource` if that is one of the library's adaptors, of which some are made by configurations and the
-/// environment only; else null.
+/// Returns the upstream of `resource` if it is an adaptor of the library, else null. Includes adaptors that only configurations or
+/// environment variables make.
 [[nodiscard]] inline rmm::mr::device_memory_resource* upstream_of_adaptor(rmm::mr::device_memory_resource& resource)
 {
   using base        = rmm::mr::device_memory_resource;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What PyTorch's pluggable allocator calls: the two functions that it asks for by name, and those of its hooks. They have the
-// types of torch/csrc/cuda/CUDAPluggableAllocator.h, some of which are C++, so that PyTorch has to be built with the C++
-// library of GCC, which it is wherever there are wheels of it. And what rmm.allocators.torch calls itself.
+// The functions that PyTorch's pluggable allocator calls (two by name, the others as hooks), and those that rmm.allocators.torch
+// calls. Their types are those of torch/csrc/cuda/CUDAPluggableAllocator.h. Some are C++ types, so PyTorch must be built with
+// libstdc++, as all its wheels are.
 
 #include "librmm/_torch_memory.hpp"
 
@@ -27,7 +27,7 @@ using rmm_python::torch_memory;
 
 namespace {
 
-/// Calls what may fail where PyTorch does not expect that.
+/// Runs `action` and logs its exceptions, for functions that PyTorch does not expect to throw.
 template <class Action>
 void log_failure_of(Action&& action) noexcept
 {
@@ -43,7 +43,7 @@ struct driver_allocation {
   std::size_t bytes;
 };
 
-/// What `ptr` lies in; nothing where the driver does not tell.
+/// Returns the allocation of the driver that contains `ptr`; nothing if the driver does not tell.
 std::optional<driver_allocation> driver_allocation_of(void* ptr)
 {
   decltype(&::cuMemGetAddressRange) address_range{};
@@ -60,25 +60,26 @@ std::optional<driver_allocation> driver_allocation_of(void* ptr)
 
 // --- memory ----------------------------------------------------------------------------------------------------------
 
-/// Allocates on `device`, for use on `stream`. Throws what the resource throws, as PyTorch has it where memory is missing.
+/// Allocates on `device`, for use on `stream`. Throws the resource's exceptions, but PyTorch's own out-of-memory error if memory is
+/// missing.
 RMM_TORCH_ENTRY void* allocate(std::size_t size, int device, void* stream)
 {
   return torch_memory::get().allocate(size, device, static_cast<cudaStream_t>(stream));
 }
 
-/// Gives back what allocate() returned for the same `size` and `device`, in the order of `stream`.
+/// Frees what allocate() returned for this `size` and `device`, in the order of `stream`.
 RMM_TORCH_ENTRY void deallocate(void* ptr, std::size_t size, int device, void* stream)
 {
   log_failure_of([&] { torch_memory::get().deallocate(ptr, size, device, static_cast<cudaStream_t>(stream)); });
 }
 
-/// Allocates a segment of a torch.cuda.MemPool; null where there is not enough memory.
+/// Allocates a segment of a torch.cuda.MemPool. Returns null if there is not enough memory.
 RMM_TORCH_ENTRY void* allocate_segment(std::size_t size, int device, void* /*stream*/)
 {
   return torch_memory::get().allocate_segment(size, device);
 }
 
-/// Gives that back.
+/// Frees a segment.
 RMM_TORCH_ENTRY void deallocate_segment(void* ptr, std::size_t /*size*/, int device, void* /*stream*/)
 {
   log_failure_of([&] { torch_memory::get().deallocate_segment(ptr, device); });
@@ -86,22 +87,22 @@ RMM_TORCH_ENTRY void deallocate_segment(void* ptr, std::size_t /*size*/, int dev
 
 // --- hooks -----------------------------------------------------------------------------------------------------------
 
-/// PyTorch is about to use so many devices.
+/// Called before PyTorch uses devices.
 RMM_TORCH_ENTRY void torch_init(int device_count)
 {
   for (int device = 0; device < device_count; ++device) { static_cast<void>(torch_memory::get().of(device)); }
 }
 
-/// torch.cuda.empty_cache(): what resources hold and nobody uses goes back to the devices.
+/// Implements torch.cuda.empty_cache(): resources give unused memory back to the devices.
 RMM_TORCH_ENTRY void torch_empty_cache() { torch_memory::get().release_unused_memory(); }
 
-/// torch.cuda.set_per_process_memory_fraction(): a limit of what is in use at a time.
+/// Implements torch.cuda.set_per_process_memory_fraction(): limits the bytes in use.
 RMM_TORCH_ENTRY void torch_set_memory_fraction(double fraction, int device)
 {
   torch_memory::get().set_fraction(fraction, device);
 }
 
-/// The allocation of the driver's that `ptr` lies in, for sharing with other processes; the block itself if it has none.
+/// Returns the allocation of the driver that contains `ptr`, for sharing with other processes; `ptr` itself if unknown.
 RMM_TORCH_ENTRY void* torch_base_allocation(void* ptr, std::size_t* size)
 {
   auto const found = driver_allocation_of(ptr);
@@ -109,10 +110,10 @@ RMM_TORCH_ENTRY void* torch_base_allocation(void* ptr, std::size_t* size)
   return found ? found->base : ptr;
 }
 
-/// Tensor.record_stream(): `stream` uses the block, too.
+/// Implements Tensor.record_stream(): `stream` uses the block, too.
 RMM_TORCH_ENTRY void torch_record_stream(void* ptr, cudaStream_t stream) { torch_memory::get().add_user(ptr, stream); }
 
-/// A capture begins on the streams that `is_in_it` tells, whose graph uses the memory of `pool`.
+/// Called when a capture begins on the streams for which `is_in_it` returns true. Its graph uses the memory of `pool`.
 RMM_TORCH_ENTRY void torch_begin_allocate_to_pool(int device, torch_graphs::pool_id pool, torch_graphs::filter is_in_it)
 {
   torch_memory::get().graphs.begin(device, pool, std::move(is_in_it));
@@ -124,7 +125,7 @@ RMM_TORCH_ENTRY void torch_end_allocate_to_pool(int device, torch_graphs::pool_i
   log_failure_of([] { torch_memory::get().free_postponed(); });
 }
 
-/// A graph that was captured with the memory of `pool` is gone.
+/// Called when a graph that was captured with the memory of `pool` is destroyed.
 RMM_TORCH_ENTRY void torch_release_pool(int device, torch_graphs::pool_id pool)
 {
   torch_memory::get().graphs.release(device, pool);
@@ -132,8 +133,8 @@ RMM_TORCH_ENTRY void torch_release_pool(int device, torch_graphs::pool_id pool)
 
 // --- for Python ------------------------------------------------------------------------------------------------------
 
-/// How many bytes the segment that begins at `ptr` is behind the begin of the driver's allocation that it lies in. -1 if no segment of
-/// ours begins there, -2 if the driver does not tell.
+/// Returns the offset of the segment at `ptr` in its allocation of the driver; -1 if no segment of RMM begins there, -2 if the
+/// driver does not tell.
 RMM_TORCH_ENTRY std::int64_t torch_place_of_segment(void* ptr) noexcept
 {
   constexpr std::int64_t not_ours = -1;
@@ -153,7 +154,7 @@ RMM_TORCH_ENTRY std::int64_t torch_place_of_segment(void* ptr) noexcept
   return place;
 }
 
-/// What PyTorch has on `device`. Returns whether there is such a device.
+/// Stores PyTorch's statistics for `device` in `out`. Returns whether there is such a device.
 RMM_TORCH_ENTRY bool torch_statistics(int device, torch_figures* out) noexcept
 {
   if (device < 0 || device >= rmm::get_num_cuda_devices()) { return false; }
@@ -165,7 +166,7 @@ RMM_TORCH_ENTRY bool torch_statistics(int device, torch_figures* out) noexcept
   return known;
 }
 
-/// Lets peaks begin anew. Returns whether there is such a device.
+/// Resets the peaks. Returns whether there is such a device.
 RMM_TORCH_ENTRY bool torch_reset_peaks(int device) noexcept
 {
   if (device < 0 || device >= rmm::get_num_cuda_devices()) { return false; }
@@ -173,7 +174,7 @@ RMM_TORCH_ENTRY bool torch_reset_peaks(int device) noexcept
   return true;
 }
 
-/// Lets sums begin anew. Returns whether there is such a device.
+/// Resets the sums. Returns whether there is such a device.
 RMM_TORCH_ENTRY bool torch_reset_sums(int device) noexcept
 {
   if (device < 0 || device >= rmm::get_num_cuda_devices()) { return false; }

@@ -175,12 +175,12 @@ cdef extern from "rmm/mr/thread_safe_resource_adaptor.hpp" namespace "rmm::mr" n
         thread_safe_resource_adaptor(Upstream* upstream_mr) except +
 
 
-# A Python exception on its way through C++: whether it is a MemoryError (1) or another one (2), and its text. 0 is none.
+# A Python exception for C++ to throw: 0 for none, 1 for a MemoryError, 2 for any other; and its text.
 ctypedef pair[int, string] CppExcept
 
 
 cdef inline CppExcept translate_python_except_to_cpp(object error) noexcept:
-    """What throw_cpp_except() needs to throw an exception for `error`."""
+    """Returns the argument of throw_cpp_except() for `error`."""
     cdef int kind = 2
     if isinstance(error, MemoryError):
         kind = 1
@@ -209,5 +209,5 @@ cdef extern from * nogil:
     }  // namespace
     #endif
     """
-    # Throws rmm::out_of_memory or std::runtime_error, or does nothing.
+    # Throws rmm::out_of_memory or std::runtime_error; does nothing for 0.
     void throw_cpp_except "rmm_throw_cpp_except"(CppExcept error) except +

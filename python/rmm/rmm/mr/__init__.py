@@ -16,7 +16,7 @@ from rmm.pylibrmm.memory_resource._memory_resource import *  # noqa: F403
 
 if TYPE_CHECKING:
     from rmm.mr._exported_memory import ExportedMemory as ExportedMemory
-else:  # for mypy names that come by `*` are exported, and no others
+else:  # mypy re-exports exactly the names that `*` imports
     __all__ = [
         *_registry.__all__,
         *_memory_resource.__all__,
@@ -29,7 +29,7 @@ else:  # for mypy names that come by `*` are exported, and no others
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ExportedMemory":  # with it comes multiprocessing, which takes longer to import than all of this
+    if name == "ExportedMemory":  # imports multiprocessing, which takes longer than all of this
         from rmm.mr._exported_memory import ExportedMemory
 
         globals()[name] = ExportedMemory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets the resources that the environment asks for, when the package is imported."""
+"""Sets the resources that environment variables name, when the package is imported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def obey() -> None:
     try:
         before = gpu.getDevice()
     except gpu.CUDARuntimeError:
-        return  # there is no device
+        return  # no device can be used
     try:
         for device in range(gpu.getDeviceCount()):
             gpu.setDevice(device)

@@ -61,7 +61,16 @@ class ExportedMemory:
         self.fabric_handles = fabric_handles
 
     def close(self) -> None:
-        """Close the descriptors. Memory that was imported with them stays mapped."""
+        """Close the descriptors. Memory that was imported with them stays mapped.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> exported = pool.export_descriptors(buffer.ptr, buffer.size)
+        >>> exported.close()
+        """
         descriptors, self.descriptors = self.descriptors, ()
         for descriptor in descriptors:
             os.close(descriptor)
@@ -75,7 +84,7 @@ class ExportedMemory:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "descriptors", ()):  # there are none where __init__ has failed
+        if getattr(self, "descriptors", ()):  # an __init__ that raised an exception has set none
             self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

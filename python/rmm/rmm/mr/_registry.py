@@ -39,7 +39,7 @@ __all__ = [
 def _numbers_of(devices: SupportsIndex | Iterable[int]) -> list[int]:
     try:
         return [index(devices)]  # type: ignore[arg-type]
-    except TypeError:  # also of an array, which has __index__ for the case that it has one element
+    except TypeError:  # includes arrays, whose __index__ works for one element only
         return [index(device) for device in devices]  # type: ignore[union-attr]
 
 
@@ -52,7 +52,7 @@ def _initialize(
     logging: bool = False,
     log_file_name: str | None = None,
 ) -> None:
-    """As `rmm.reinitialize`, without its hooks."""
+    """Replaces the resources as `rmm.reinitialize` does, but calls no hooks."""
 
     def make() -> DeviceMemoryResource:
         resource: DeviceMemoryResource = ManagedMemoryResource() if managed_memory else CudaMemoryResource()
@@ -94,6 +94,11 @@ def get_per_device_resource_type(device: int) -> type[DeviceMemoryResource]:
     -------
     type
         The class.
+
+    Raises
+    ------
+    ValueError
+        If there is no such device.
 
     Examples
     --------
@@ -146,6 +151,13 @@ def enable_logging(log_file_name: str | None = None) -> None:
     log_file_name : str, optional
         The name of the log; see `rmm.mr.LoggingResourceAdaptor`.
 
+    Raises
+    ------
+    ValueError
+        If `log_file_name` is None and RMM_LOG_FILE is not set.
+    rmm.LogFileError
+        If the file cannot be written.
+
     Examples
     --------
     >>> import os, tempfile
@@ -159,7 +171,7 @@ def enable_logging(log_file_name: str | None = None) -> None:
         for device in sorted(registered_resources()) or [0]:
             resource = get_per_device_resource(device)
             if _log_of(resource) is None:
-                gpu.setDevice(device)  # its number becomes part of the name
+                gpu.setDevice(device)  # the number of the current device becomes part of the file name
                 set_per_device_resource(device, LoggingResourceAdaptor(resource, log_file_name))
     finally:
         gpu.setDevice(before)
@@ -204,11 +216,11 @@ def get_log_filenames() -> dict[int, str | None]:
 
 
 def _flush_logs() -> None:
-    """Write the buffered lines of all logs."""
+    """Writes the buffered lines of all logs."""
     for resource in registered_resources().values():
         log = _log_of(resource)
         if log is not None:
             log.flush()
 
 
-atexit.register(_flush_logs)  # resources that are set at exit are never ended
+atexit.register(_flush_logs)  # at exit, registered resources are not destroyed, so nothing else flushes their logs

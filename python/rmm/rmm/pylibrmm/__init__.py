@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes of the package, as Cython modules that others can cimport."""
+"""The Cython modules of the package, which other projects can cimport."""
 
 from __future__ import annotations
 

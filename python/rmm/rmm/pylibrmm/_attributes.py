@@ -5,6 +5,6 @@ from __future__ import annotations
 
 
 def describe_attribute(owner: type, name: str, text: str) -> None:
-    """Gives an attribute that is declared `readonly` in a .pxd file a docstring."""
+    """Gives a docstring to an attribute that a .pxd file declares `readonly`."""
     attribute = vars(owner)[name]
     setattr(owner, name, property(attribute.__get__, doc=text))

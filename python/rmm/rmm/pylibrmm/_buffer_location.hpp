@@ -17,12 +17,12 @@
 #include <memory>
 
 /// @file
-/// Where the memory and the streams of a buffer are. The handle of a default stream names a stream of the current device, so functions
-/// here take the device that the caller means. They leave the current device as it is, and a negative number stands for it.
+/// Functions for copies and waits across devices. The handle of a default stream means a stream of the current device, so these
+/// functions take the device to use. A negative number is the current device. They do not change the current device.
 
 namespace rmm_python {
 
-/// The device that memory is on; the current one if there is no memory.
+/// Returns the device of the memory; the current device if `ptr` is null.
 [[nodiscard]] inline int device_of(void const* ptr)
 {
   if (ptr == nullptr || rmm::detail::sees_one_device()) { return rmm::detail::current_device(); }
@@ -31,19 +31,20 @@ namespace rmm_python {
   return attributes.device >= 0 ? attributes.device : rmm::detail::current_device();
 }
 
-/// Whether two handles name the same stream, if default streams are those of the same device.
+/// Returns whether two handles name one stream, given that default streams are on one device.
 [[nodiscard]] inline bool is_same_stream(cudaStream_t lhs, cudaStream_t rhs) noexcept
 {
   return lhs == rhs || (rmm::detail::is_legacy_stream(lhs) && rmm::detail::is_legacy_stream(rhs));
 }
 
-/// Orders later work of one stream after what another one has now. Each device is that of the stream if this is a default stream.
+/// Orders later work of `waiting` after the work that `awaited` has now. Each device is used only if its stream is a default
+/// stream.
 inline void make_wait(cudaStream_t waiting, int waiting_device, cudaStream_t awaited, int awaited_device)
 {
   bool const awaits_default = rmm::detail::is_default_stream(awaited);
   if (is_same_stream(waiting, awaited) && (!awaits_default || waiting_device == awaited_device)) { return; }
   auto const device = awaits_default ? awaited_device : rmm::detail::device_of_stream(awaited);
-  rmm::detail::device_scope const on_awaited_device{device};  // only streams of its device can record an event
+  rmm::detail::device_scope const on_awaited_device{device};  // needed to record an event on one of its streams
   rmm::detail::owned_event event;
   bool is_ordered = event.try_record(awaited);
   if (is_ordered) {
@@ -53,8 +54,8 @@ inline void make_wait(cudaStream_t waiting, int waiting_device, cudaStream_t awa
   if (!is_ordered) { RMM_CUDA_TRY(cudaStreamSynchronize(awaited)); }
 }
 
-/// Copies between any two places. `device` is that of the stream if this is a default stream. Waits for the stream if `waits`, and for the
-/// legacy default stream in any case.
+/// Copies between any two places. `device` is used only if `stream` is a default stream. Waits for the stream if `waits`, and
+/// always for the legacy default stream.
 inline void copy_in_order(
   void* destination, void const* source, std::size_t size, rmm::cuda_stream_view stream, int device, bool waits)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which functions a block of code may be put around."""
+"""Checks for decorators that run a function inside a block."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 
 
 def expect_whole_calls(function: object, decorator: str) -> None:
-    """TypeError for coroutines and generators: their call returns at once, and what they do runs later, in pieces."""
+    """Raises TypeError for coroutines and generators: a call returns immediately, and their code runs later, in pieces."""
     kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     if any(runs_in_pieces(function) for runs_in_pieces in kinds):
         raise TypeError(

@@ -17,7 +17,7 @@ class CudaStreamFlags(IntEnum):
     """
 
     SYNC_DEFAULT = 0
-    """Each waits for the work of the other."""
+    """The stream and the legacy default stream wait for each other's work."""
 
     NON_BLOCKING = 1
-    """Neither waits."""
+    """The stream and the legacy default stream do not wait for each other."""

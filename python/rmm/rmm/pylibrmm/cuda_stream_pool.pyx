@@ -27,6 +27,11 @@ cdef class CudaStreamPool:
     flags : CudaStreamFlags, optional
         The relation of the streams to the legacy default stream.
 
+    Raises
+    ------
+    ValueError
+        If `pool_size` is 0.
+
     Examples
     --------
     >>> from rmm.pylibrmm.cuda_stream_pool import CudaStreamPool
@@ -58,6 +63,13 @@ cdef class CudaStreamPool:
         -------
         rmm.pylibrmm.stream.Stream
             The stream.
+
+        Examples
+        --------
+        >>> from rmm.pylibrmm.cuda_stream_pool import CudaStreamPool
+        >>> streams = CudaStreamPool(4)
+        >>> streams.get_stream(1) == streams.get_stream(5)
+        True
         """
         cdef size_t number
         if stream_id is None:
@@ -72,11 +84,17 @@ cdef class CudaStreamPool:
         -------
         int
             The number.
+
+        Examples
+        --------
+        >>> from rmm.pylibrmm.cuda_stream_pool import CudaStreamPool
+        >>> CudaStreamPool(4).get_pool_size()
+        4
         """
         return self.streams().get_pool_size()
 
     cdef cuda_stream_pool* streams(self) except NULL:
-        """The streams; ValueError where there are none, as in an object whose constructor raised an exception."""
+        """Returns the streams. Raises ValueError if there are none, because the constructor raised an exception or did not run."""
         if self.c_obj.get() == NULL:
             raise ValueError("the object has no streams: its constructor raised an exception, or did not run")
         return self.c_obj.get()

@@ -13,7 +13,7 @@ from rmm.pylibrmm.stream cimport Stream
 cdef class DeviceBuffer:
     cdef unique_ptr[device_buffer] c_obj
 
-    # The buffer keeps both alive.
+    # keep the resource and the stream alive
     cdef readonly DeviceMemoryResource mr
     cdef readonly Stream stream
 

@@ -67,7 +67,7 @@ cdef extern from "pylibrmm/_imported_memory.hpp" namespace "rmm_python" nogil:
 
 
 cdef extern from "rmm/device_buffer.hpp" namespace "rmm" nogil:
-    # device_buffer, whose declaration others use knows no reports
+    # The public declaration of device_buffer cannot raise errors with reports.
     cdef cppclass reporting_buffer "rmm::device_buffer":
         reporting_buffer(size_t size, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
         reporting_buffer(
@@ -95,15 +95,15 @@ cdef extern from "pylibrmm/_dlpack.hpp" namespace "rmm_python":
     int64_t contiguous_bytes(const dl_tensor& tensor)
 
 
-# As a C variable it costs no look-up.
+# A C variable, which needs no look-up.
 cdef Stream _default_stream = DEFAULT_STREAM
 
 
 cdef void copy(
     void* destination, const void* source, size_t size, Stream stream, int device=-1, bool waits=False) except *:
-    """Copies between any two places, in the order of `stream`: if that is a default stream, of `device`.
+    """Copies between any two places, in the order of `stream`. If that is a default stream, `device` says of which device.
 
-    Returns at once, unless it is to wait or the stream is the legacy default stream.
+    Returns without waiting, unless `waits` is set or the stream is the legacy default stream.
     """
     cdef cuda_stream_view c_stream = stream.view()
     try:
@@ -121,20 +121,20 @@ cdef tuple integers_of(object value, str name):
 
 
 cdef object item_size_of(object type_text):
-    """Bytes of an element, of which `type_text` tells as NumPy does: "<f4"."""
+    """Returns the bytes of an element of a NumPy type such as "<f4"."""
     if not isinstance(type_text, str):
         raise TypeError(f"typestr of __cuda_array_interface__ has to be a str, and is {type_text!r}")
-    kind, digits = type_text[1:2], type_text[2:].partition("[")[0]  # behind that is the unit of times
+    kind, digits = type_text[1:2], type_text[2:].partition("[")[0]  # a time type has its unit in brackets
     if type_text[:1] not in tuple("<>|=") or kind not in tuple("biufcmMSUV") or not (digits.isascii() and digits.isdigit()):
         raise ValueError(f"typestr of __cuda_array_interface__ is {type_text!r}, which is no type of elements in memory")
     size = 0
-    for digit in digits:  # int() of a text is not for this module: _exact_integers.hpp
+    for digit in digits:  # int() of a str does not compile here: see _exact_integers.hpp
         size = 10 * size + ord(digit) - ord("0")
     return size * (4 if kind == "U" else 1)
 
 
 cdef void expect_interface(object interface) except *:
-    """TypeError or ValueError unless it is a `__cuda_array_interface__`, as far as this module looks at it."""
+    """Raises TypeError or ValueError unless `interface` has the keys of `__cuda_array_interface__` that this module reads."""
     if not isinstance(interface, dict):
         raise TypeError(f"__cuda_array_interface__ has to be a dict, and is {interface!r}")
     for name in ("shape", "typestr", "data"):
@@ -150,7 +150,7 @@ cdef object address_of(object interface):
 
 
 cdef object contiguous_size(object interface):
-    """Bytes of what a `__cuda_array_interface__` describes. ValueError unless its elements are next to each other."""
+    """Returns the bytes of the array that `__cuda_array_interface__` describes. Raises ValueError unless it is contiguous."""
     shape = integers_of(interface["shape"], "shape")
     if any([extent < 0 for extent in shape]):
         raise ValueError(f"shape of __cuda_array_interface__ is {shape}: below 0")
@@ -174,7 +174,7 @@ cdef object contiguous_size(object interface):
 
 @cython.no_gc_clear
 cdef class DeviceBuffer:
-    """A block of device memory. It is freed in the order of `stream` when the last reference is gone.
+    """A block of device memory. When the last reference to it is gone, it is freed in the order of `stream`.
 
     Parameters
     ----------
@@ -187,6 +187,11 @@ cdef class DeviceBuffer:
         The stream. Work on it may use the memory immediately. The buffer keeps it alive.
     mr : rmm.mr.DeviceMemoryResource, optional
         The resource to allocate from; that of the current device if None. The buffer keeps it alive.
+
+    Raises
+    ------
+    MemoryError
+        If there is not enough memory. A pool raises `rmm.ReportedMemoryError`.
 
     Examples
     --------
@@ -211,7 +216,7 @@ cdef class DeviceBuffer:
         self.mr.usable()
         cdef cuda_stream_view c_stream = stream.view()
         if source == NULL or size == 0:
-            self.c_obj.reset(<device_buffer*>new reporting_buffer(0, c_stream, self.mr.get_mr()))  # has nothing to wait for
+            self.c_obj.reset(<device_buffer*>new reporting_buffer(0, c_stream, self.mr.get_mr()))  # needs no wait
             if size != 0 and not fill_at_once(self, size):
                 fill_with(self, size)
             return
@@ -264,7 +269,7 @@ cdef class DeviceBuffer:
         return interface_of(<uintptr_t>self.c_data(), self.c_size())
 
     def __dlpack_device__(self):
-        """Return the kind of memory, in the numbers of DLPack, and the number of the device."""
+        """Return the DLPack numbers of the kind of memory and of the device."""
         return (dl_cuda, device_of(self.c_data()))
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
@@ -281,6 +286,13 @@ cdef class DeviceBuffer:
             See the protocol.
         copy : bool, optional
             See the protocol.
+
+        Raises
+        ------
+        BufferError
+            If `dl_device` is another device.
+        ValueError
+            If `stream` is not a handle of the protocol, such as 0.
         """
         cdef DeviceBuffer source = self
         cdef uintptr_t consumer
@@ -309,6 +321,13 @@ cdef class DeviceBuffer:
         -------
         DeviceBuffer
             The copy.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> buffer = rmm.DeviceBuffer.to_device(b"abc")
+        >>> buffer.copy().tobytes()
+        b'abc'
         """
         cdef device_buffer* source = self.contents()
         cdef DeviceBuffer made = DeviceBuffer.__new__(DeviceBuffer, stream=self.stream, mr=self.mr)
@@ -322,7 +341,7 @@ cdef class DeviceBuffer:
         return to_device, (self.copy_to_host(),)
 
     def prefetch(self, device=None, stream=None):
-        """Start to move the memory to a device, if it is memory that can migrate.
+        """Start to move the memory to a device. Does nothing for memory that cannot migrate.
 
         Parameters
         ----------
@@ -330,6 +349,12 @@ cdef class DeviceBuffer:
             The number of the device; the current one if None.
         stream : rmm.pylibrmm.stream.Stream, optional
             The stream that orders the move; that of the buffer if None.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=rmm.mr.ManagedMemoryResource())
+        >>> buffer.prefetch()
         """
         cdef cuda_device_id destination = cuda_device_id(c_current_device() if device is None else <int>device)
         cdef void* ptr = self.c_data()
@@ -344,7 +369,7 @@ cdef class DeviceBuffer:
         Stream stream=_default_stream,
         DeviceMemoryResource mr=None,
     ):
-        """A buffer of what C++ allocated from `mr`, the current device's resource if None. Waits for the default stream."""
+        """Wraps a C++ buffer from `mr`, or from the current device's resource. Waits if `stream` is the default stream."""
         cdef DeviceBuffer buffer = DeviceBuffer.__new__(
             DeviceBuffer, stream=stream, mr=get_current_device_resource() if mr is None else mr)
         buffer.c_obj = move(ptr)
@@ -358,7 +383,7 @@ cdef class DeviceBuffer:
         return to_device(b, stream)
 
     @staticmethod
-    @cython.binding(True)  # else it cannot be pickled
+    @cython.binding(True)  # otherwise it could not be pickled
     def to_device(const unsigned char[::1] b, Stream stream=DEFAULT_STREAM):
         """Make a buffer with a copy of host memory.
 
@@ -373,11 +398,17 @@ cdef class DeviceBuffer:
         -------
         DeviceBuffer
             The buffer.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.DeviceBuffer.to_device(b"abc").size
+        3
         """
         return to_device(b, stream)
 
     @staticmethod
-    @cython.binding(True)  # else it cannot be pickled
+    @cython.binding(True)  # otherwise it could not be pickled
     def from_device(source, Stream stream=DEFAULT_STREAM, DeviceMemoryResource mr=None):
         """Make a buffer with a copy of an array of another library.
 
@@ -395,12 +426,26 @@ cdef class DeviceBuffer:
         -------
         DeviceBuffer
             The buffer.
+
+        Raises
+        ------
+        TypeError
+            If `source` has neither `__cuda_array_interface__` nor `__dlpack__`.
+        ValueError
+            If the array is not contiguous, or describes itself wrongly.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> import numpy as np
+        >>> rmm.DeviceBuffer.from_device(np.array([97, 98], dtype="u1")).tobytes()
+        b'ab'
         """
         as_stream(stream)
         interface = getattr(source, "__cuda_array_interface__", None)
         if interface is not None:
             expect_interface(interface)
-            # One that tells no stream, as that of PyTorch, orders nothing; DLPack does.
+            # An interface without a stream, such as PyTorch's, gives no order of work; DLPack does.
             if "stream" in interface or not hasattr(source, "__dlpack__"):
                 size = contiguous_size(interface)
                 wait_for_producer(interface, stream, c_current_device())
@@ -427,6 +472,17 @@ cdef class DeviceBuffer:
         -------
         bytes-like
             `ary`, or the new array.
+
+        Raises
+        ------
+        ValueError
+            If `ary` is too small.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.DeviceBuffer.to_device(b"abc").copy_to_host(bytearray(3))
+        bytearray(b'abc')
         """
         cdef unsigned char[::1] hb
         cdef size_t size = self.c_size()
@@ -452,6 +508,19 @@ cdef class DeviceBuffer:
             A contiguous host buffer of bytes.
         stream : rmm.pylibrmm.stream.Stream, optional
             The stream of the copy.
+
+        Raises
+        ------
+        ValueError
+            If `ary` is larger than the buffer.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> buffer = rmm.DeviceBuffer(size=5)
+        >>> buffer.copy_from_host(b"Hello")
+        >>> buffer.tobytes()
+        b'Hello'
         """
         cdef const unsigned char[::1] hb = ary
         as_stream(stream)
@@ -464,7 +533,7 @@ cdef class DeviceBuffer:
             copy(self.c_data(), &hb[0], size, stream, device_of_buffer(self))
 
     cpdef copy_from_device(self, cuda_ary, Stream stream=_default_stream):
-        """Copy an array of a device to the beginning of the buffer.
+        """Copy an array in device memory to the beginning of the buffer.
 
         Parameters
         ----------
@@ -472,6 +541,19 @@ cdef class DeviceBuffer:
             A contiguous array with `__cuda_array_interface__`, of one dimension.
         stream : rmm.pylibrmm.stream.Stream, optional
             The stream of the copy.
+
+        Raises
+        ------
+        ValueError
+            If the array is larger than the buffer, not contiguous, or has several dimensions.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> buffer = rmm.DeviceBuffer.to_device(b"abcdef")
+        >>> buffer.copy_from_device(rmm.DeviceBuffer.to_device(b"xyz"))
+        >>> buffer.tobytes()
+        b'xyzdef'
         """
         as_stream(stream)
         interface = getattr(cuda_ary, "__cuda_array_interface__", None)
@@ -489,7 +571,7 @@ cdef class DeviceBuffer:
             copy(self.c_data(), <const void*>source, size, stream, device_of_buffer(self))
 
     cpdef bytes tobytes(self, Stream stream=_default_stream):
-        """Return the content.
+        """Return the content as bytes.
 
         Parameters
         ----------
@@ -500,6 +582,12 @@ cdef class DeviceBuffer:
         -------
         bytes
             The content.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.DeviceBuffer.to_device(b"Hello").tobytes()
+        b'Hello'
         """
         cdef size_t size = self.c_size()
         as_stream(stream)
@@ -520,11 +608,24 @@ cdef class DeviceBuffer:
             The bytes.
         stream : rmm.pylibrmm.stream.Stream, optional
             The stream of a new allocation, which becomes the stream of the buffer.
+
+        Raises
+        ------
+        MemoryError
+            If there is not enough memory. The content is unchanged then.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> buffer = rmm.DeviceBuffer.to_device(b"Hello")
+        >>> buffer.reserve(1000)
+        >>> buffer.size, buffer.capacity()
+        (5, 1000)
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef reporting_buffer* buffer = <reporting_buffer*>self.contents()
-        cdef Stream before = self.stream  # lives until the memory has moved
-        self.stream = stream  # first: a failure has changed the stream of the C++ buffer
+        cdef Stream before = self.stream  # keeps the old stream until the memory has moved
+        self.stream = stream  # before the call: if it fails, the C++ buffer has the new stream already
         with nogil:
             buffer.reserve(new_capacity, c_stream)
 
@@ -537,21 +638,40 @@ cdef class DeviceBuffer:
             The bytes.
         stream : rmm.pylibrmm.stream.Stream, optional
             The stream of a new allocation, which becomes the stream of the buffer.
+
+        Raises
+        ------
+        MemoryError
+            If there is not enough memory. Size and content are unchanged then.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> buffer = rmm.DeviceBuffer.to_device(b"abcdef")
+        >>> buffer.resize(3)
+        >>> buffer.tobytes(), buffer.capacity()
+        (b'abc', 6)
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef reporting_buffer* buffer = <reporting_buffer*>self.contents()
-        cdef Stream before = self.stream  # lives until the memory has moved
-        self.stream = stream  # first: a failure has changed the stream of the C++ buffer
+        cdef Stream before = self.stream  # keeps the old stream until the memory has moved
+        self.stream = stream  # before the call: if it fails, the C++ buffer has the new stream already
         with nogil:
             buffer.resize(new_size, c_stream)
 
     cpdef size_t capacity(self) except *:
-        """Return the bytes that are allocated. The size can grow to them without moving the content.
+        """Return the allocated bytes. The size can grow to them without moving the content.
 
         Returns
         -------
         int
             The bytes.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.DeviceBuffer(size=1000).capacity()
+        1000
         """
         return self.contents().capacity()
 
@@ -559,13 +679,13 @@ cdef class DeviceBuffer:
         return self.contents().data()
 
     cdef device_buffer* contents(self) except NULL:
-        """The C++ buffer; ValueError where there is none, as in an object whose constructor raised an exception."""
+        """Returns the C++ buffer. Raises ValueError if there is none, for example because the constructor raised an exception."""
         if self.c_obj.get() == NULL:
             raise ValueError("the buffer was not made, or was given away")
         return self.c_obj.get()
 
     cdef device_buffer c_release(self) except *:
-        """Moves the C++ buffer out, which leaves this one empty. The caller keeps the resource alive."""
+        """Moves the C++ buffer out and leaves an empty one. The caller must keep the resource alive."""
         return move(dereference(self.contents()))
 
 
@@ -585,6 +705,11 @@ cdef class ImportedMemory:
         The exported block. It may be closed afterwards.
     device : int, optional
         The number of the device that the memory belongs to; the current one if None.
+
+    Raises
+    ------
+    RuntimeError
+        If the memory cannot be mapped.
 
     Examples
     --------
@@ -615,7 +740,7 @@ cdef class ImportedMemory:
             self.c_obj.reset()
 
     cdef mapped_memory* mapping(self) except NULL:
-        """What is mapped; ValueError where nothing is, as in an object whose constructor raised an exception."""
+        """Returns the mapping. Raises ValueError if there is none, for example because the constructor raised an exception."""
         if self.c_obj.get() == NULL:
             raise ValueError("the object maps no memory: its constructor raised an exception, or did not run")
         return self.c_obj.get()
@@ -651,11 +776,11 @@ cdef class ImportedMemory:
         return interface_of(self.ptr, self.size)
 
     def __dlpack_device__(self):
-        """Return the kind of memory, in the numbers of DLPack, and the number of the device."""
+        """Return the DLPack numbers of the kind of memory and of the device."""
         return (dl_cuda, self.device)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """Return the memory as a DLPack capsule, which keeps it mapped. No stream waits; see `DeviceBuffer.__dlpack__`."""
+        """Return the memory as a DLPack capsule, which keeps it mapped. No stream waits. See `DeviceBuffer.__dlpack__`."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("imported memory is exported without a copy, on its own device: leave out copy and dl_device")
         return export_bytes(
@@ -663,12 +788,12 @@ cdef class ImportedMemory:
 
 
 cdef int device_of_buffer(DeviceBuffer buffer) except *:
-    """The device of the memory; negative if the buffer was given away."""
+    """Returns the device of the memory; negative if the buffer was moved out."""
     return buffer.contents().device().value()
 
 
 cdef DeviceBuffer allocated(size_t size, Stream stream):
-    """What `DeviceBuffer(size=size, stream=stream)` makes, without arguments by name, which take long to pass."""
+    """Makes `DeviceBuffer(size=size, stream=stream)`, but faster: without passing arguments by name."""
     cdef DeviceBuffer made = without_memory(stream)
     if not fill_at_once(made, size):
         fill_with(made, size)
@@ -676,20 +801,20 @@ cdef DeviceBuffer allocated(size_t size, Stream stream):
 
 
 cdef DeviceBuffer without_memory(Stream stream):
-    """A buffer for fill_at_once() and fill_with()."""
+    """Makes a buffer without memory, for fill_at_once() and fill_with()."""
     cdef DeviceBuffer made = DeviceBuffer.__new__(DeviceBuffer)
     made.stream = stream
     return made
 
 
 cdef bool fill_at_once(DeviceBuffer made, size_t size) noexcept:
-    """Gives a buffer without memory `size` bytes in the order of its stream, if that can be done without releasing the GIL."""
+    """Allocates `size` bytes for a buffer of without_memory(), if that needs no waiting. Keeps the GIL. Returns whether it did."""
     cdef immediate_resource* source = made.mr.immediate()
     return source != NULL and (<reporting_buffer*>made.c_obj.get()).try_allocate_nonblocking(size, made.stream.view(), source[0])
 
 
 cdef int fill_with(DeviceBuffer made, size_t size) except -1:
-    """Gives a buffer without memory `size` bytes in the order of its stream."""
+    """Allocates `size` bytes for a buffer of without_memory(), without the GIL."""
     cdef cuda_stream_view c_stream = made.stream.view()
     with nogil:
         (<reporting_buffer*>made.c_obj.get()).resize(size, c_stream)
@@ -701,16 +826,16 @@ cdef dict interface_of(uintptr_t ptr, size_t size):
 
 
 cdef int wait_for(cudaStream_t waiting, int waiting_device, cudaStream_t awaited, int awaited_device) except -1:
-    """Calls make_wait() without the GIL, because it may wait on the host."""
+    """Calls make_wait() without the GIL, because that may wait on the host."""
     with nogil:
         make_wait(waiting, waiting_device, awaited, awaited_device)
     return 0
 
 
 cdef void wait_for_producer(object interface, Stream stream, int device) except *:
-    """Orders `stream` after the work that an array is made by, where its `__cuda_array_interface__` tells the stream.
+    """Orders `stream` after the work that writes an array, if the array's `__cuda_array_interface__` names the stream of that work.
 
-    `device` is that of `stream` if it is a default stream. The default stream of the producer is that of the device of the array.
+    If `stream` is a default stream, it is that of `device`. If the producer's stream is one, it is that of the array's device.
     """
     cdef uintptr_t handle
     cdef uintptr_t address
@@ -735,11 +860,11 @@ cdef DeviceBuffer copy_of_tensor(object source, Stream stream, DeviceMemoryResou
     cdef int64_t size = contiguous_bytes(tensor[0])
     if size < 0:
         raise ValueError("the array has to be contiguous: copy it to a contiguous one first")
-    if tensor[0].device.type == dl_cuda:  # if `stream` is a default stream, that of the tensor's device waits for the producer
+    if tensor[0].device.type == dl_cuda:  # a default stream that the producer ordered is its device's
         wait_for(stream.view().value(), c_current_device(), <cudaStream_t>handle, tensor[0].device.id)
     buffer = DeviceBuffer(
         ptr=<uintptr_t>tensor[0].data + tensor[0].byte_offset if size > 0 else 0, size=size, stream=stream, mr=mr)
-    stream.synchronize()  # the capsule, which ends here, keeps the source
+    stream.synchronize()  # the capsule, which keeps the source alive, ends here
     return buffer
 
 
@@ -782,6 +907,13 @@ cpdef void copy_ptr_to_host(uintptr_t db, unsigned char[::1] hb, Stream stream=_
     stream : rmm.pylibrmm.stream.Stream, optional
         The stream of the copy.
 
+    Raises
+    ------
+    TypeError
+        If `hb` is None.
+    RuntimeError
+        If the copy fails.
+
     Examples
     --------
     >>> import rmm
@@ -808,6 +940,13 @@ cpdef void copy_host_to_ptr(const unsigned char[::1] hb, uintptr_t db, Stream st
         The address of the device memory.
     stream : rmm.pylibrmm.stream.Stream, optional
         The stream of the copy.
+
+    Raises
+    ------
+    TypeError
+        If `hb` is None.
+    RuntimeError
+        If the copy fails.
 
     Examples
     --------
@@ -836,6 +975,11 @@ cpdef void copy_device_to_ptr(uintptr_t d_src, uintptr_t d_dst, size_t count, St
         The bytes.
     stream : rmm.pylibrmm.stream.Stream, optional
         The stream of the copy.
+
+    Raises
+    ------
+    RuntimeError
+        If the copy fails.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes in bytes as text."""
+"""Parses sizes such as "512 MiB"."""
 
 __all__ = ["parse_bytes"]
 
@@ -23,6 +23,11 @@ cpdef object parse_bytes(object s):
     -------
     int
         The bytes.
+
+    Raises
+    ------
+    ValueError
+        If the text is not a size, or the number has a fraction of a byte.
 
     Examples
     --------
@@ -49,5 +54,5 @@ cpdef object parse_bytes(object s):
     number = match[1]
     try:
         return int(number) * multiplier if number.isdigit() else int(float(number) * multiplier)
-    except (OverflowError, ValueError):  # infinite as a float, or more digits than int() takes
+    except (OverflowError, ValueError):  # infinite as a float, or more digits than int() accepts
         raise ValueError(f"Could not parse {s[:20]!r}... as a size in bytes: the number is too large") from None

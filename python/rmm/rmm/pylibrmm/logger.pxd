@@ -16,5 +16,5 @@ cdef log_function debug_log_function() noexcept
 
 
 cdef inline void connect_log() noexcept:
-    """Sends what the C++ library logs in the module that calls this to the debug log of the package."""
+    """Sends messages of the C++ library in the calling module to the package's debug log."""
     set_log_hook(debug_log_function())

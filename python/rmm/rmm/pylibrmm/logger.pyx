@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The debug log: what the library reports about itself, in the file named by RMM_DEBUG_LOG_FILE, else `rmm_log.txt`.
+"""The debug log, in which the library reports on itself. It is written to RMM_DEBUG_LOG_FILE, or to `rmm_log.txt`.
 
 The file is made when the first message is written.
 """
@@ -29,7 +29,7 @@ cdef log_function debug_log_function() noexcept:
     return <log_function>write_to_debug_log
 
 
-# Levels are given back as members of the enumeration that the last one that was set belongs to.
+# Getters return members of the enumeration from which the last level was set.
 cdef object _level_type = logging_level
 
 
@@ -41,7 +41,7 @@ cdef c_level checked(level) except *:
 
 cdef level_of(c_level number):
     if number == c_level.n_levels and _level_type is logging_level:
-        return logging_level.OFF  # n_levels was set, and the other level after it as one of logging_level, which has no such member
+        return logging_level.OFF  # the level n_levels was set, then another level as a logging_level, which has no n_levels
     return _level_type(<int32_t>number)
 
 
@@ -67,6 +67,11 @@ def should_log(level):
     bool
         Whether such a message would be written.
 
+    Raises
+    ------
+    TypeError
+        If `level` is not a member of one of the enumerations.
+
     Examples
     --------
     >>> import rmm
@@ -84,6 +89,11 @@ def set_logging_level(level):
     ----------
     level : level_enum or logging_level
         The level.
+
+    Raises
+    ------
+    TypeError
+        If `level` is not a member of one of the enumerations.
 
     Examples
     --------
@@ -134,6 +144,11 @@ def set_flush_level(level):
     ----------
     level : level_enum or logging_level
         The level.
+
+    Raises
+    ------
+    TypeError
+        If `level` is not a member of one of the enumerations.
 
     Examples
     --------

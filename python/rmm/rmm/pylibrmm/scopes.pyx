@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for a block of code: names for what it allocates, captures of CUDA graphs."""
+"""Scopes for blocks of code: tags for allocations, and captures of CUDA graphs."""
 
 cimport cython
 from cython.operator cimport dereference
@@ -67,6 +67,13 @@ cdef class tag:
         -------
         str
             The name; empty without a tag.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> with rmm.tag("loader"):
+        ...     rmm.tag.current()
+        'loader'
         """
         return cpp_tag.current().name().decode("utf-8", "surrogateescape")
 
@@ -93,7 +100,7 @@ cdef class tag:
         expect_whole_calls(function, "the tag")
 
         @functools.wraps(function)
-        @cython.binding(True)  # so that it has a name that can be set
+        @cython.binding(True)  # a Python function, because functools.wraps sets its name
         def tagged(*args, **kwargs):
             with self:
                 return function(*args, **kwargs)
@@ -132,7 +139,7 @@ cdef class GraphMemory:
     """
 
     def release(self, Stream stream not None):
-        """Give the memory up. Pools reuse it in the order of `stream`.
+        """Release the memory, so that pools reuse it in the order of `stream`.
 
         Without this call, they reuse it after they next wait for the device.
 
@@ -140,6 +147,13 @@ cdef class GraphMemory:
         ----------
         stream : rmm.pylibrmm.stream.Stream
             A stream that is ordered after the last launch of each graph.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> from rmm.pylibrmm.stream import Stream
+        >>> memory, stream = rmm.GraphMemory(), Stream()
+        >>> memory.release(stream)  # with the stream that the graph ran on last
         """
         with nogil:
             self._memory.release(stream.view())

@@ -11,17 +11,17 @@ from rmm.pylibrmm.cuda_stream cimport CudaStream
 
 from rmm.pylibrmm._stream_flags import CudaStreamFlags
 
-_OwningStream = CudaStream  # its name in later releases
+_OwningStream = CudaStream  # the name in later releases
 __all__ = ["DEFAULT_STREAM", "LEGACY_DEFAULT_STREAM", "PER_THREAD_DEFAULT_STREAM", "CudaStreamFlags", "Stream"]
 
 
 def _made_by(obj, library):
-    """Whether the class of `obj`, or one of its bases, belongs to `library`, which need not be imported."""
+    """Returns whether the class of `obj` or a base class comes from `library`, which need not be imported."""
     return any((cls.__module__ or "").partition(".")[0] == library for cls in type(obj).__mro__)
 
 
 def _handle_of(obj):
-    """The handle of a stream of another library, as an int."""
+    """Returns the handle of a stream of another library, as an int."""
     protocol = getattr(obj, "__cuda_stream__", None)
     if protocol is not None:
         answer = protocol() if callable(protocol) else protocol
@@ -31,14 +31,14 @@ def _handle_of(obj):
         return int(handle)
     if _made_by(obj, "numba") and hasattr(obj, "handle"):
         handle = obj.handle
-        handle = getattr(handle, "value", handle)  # a ctypes pointer; else an object of CUDA's own bindings
+        handle = getattr(handle, "value", handle)  # a ctypes pointer, or an object of CUDA's own bindings
         return 0 if handle is None else int(handle)
     if _made_by(obj, "cupy") and hasattr(obj, "ptr"):
         return int(obj.ptr)
     raise TypeError(f"Cannot create stream from {type(obj)}")
 
 
-@cython.no_gc_clear  # buffers that are collected with it give their memory back in its order
+@cython.no_gc_clear  # buffers in the same cycle free their memory on the stream later
 cdef class Stream:
     """A CUDA stream.
 
@@ -49,6 +49,13 @@ cdef class Stream:
         Numba or CuPy. If None, a new stream is made on the current device. It ends with the last object that refers to it.
     flags : CudaStreamFlags, optional
         The relation of a new stream to the legacy default stream.
+
+    Raises
+    ------
+    TypeError
+        If `obj` is not a stream.
+    ValueError
+        If `flags` is given together with `obj`.
 
     Examples
     --------
@@ -72,7 +79,7 @@ cdef class Stream:
 
     @staticmethod
     cdef Stream _from_cudaStream_t(cudaStream_t s, object owner=None):
-        """A stream that exists already, and that `owner` keeps alive."""
+        """Wraps an existing stream that `owner` keeps alive."""
         cdef Stream stream = Stream.__new__(Stream)
         stream._cuda_stream = s
         stream._owner = owner
@@ -97,7 +104,13 @@ cdef class Stream:
         self._owner = stream._owner
 
     def synchronize(self):
-        """Wait until the work of the stream is done. Other threads can run at the same time."""
+        """Wait until all work of the stream is done. Other Python threads can run meanwhile.
+
+        Examples
+        --------
+        >>> from rmm.pylibrmm.stream import Stream
+        >>> Stream().synchronize()
+        """
         with nogil:
             self.c_synchronize()
 
@@ -108,6 +121,12 @@ cdef class Stream:
         -------
         bool
             Whether it is.
+
+        Examples
+        --------
+        >>> from rmm.pylibrmm.stream import DEFAULT_STREAM, Stream
+        >>> DEFAULT_STREAM.is_default(), Stream().is_default()
+        (True, False)
         """
         return self.c_is_default()
 

@@ -4,7 +4,7 @@ from rmm.pylibrmm.stream cimport Stream
 
 
 cdef inline Stream as_stream(Stream stream):
-    """`stream`, unless it is None."""
+    """Returns `stream`. Raises TypeError if it is None."""
     if stream is None:
         raise TypeError("stream argument cannot be None")
     return stream

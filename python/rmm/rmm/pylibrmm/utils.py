@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of arguments; Cython modules cimport them."""
+"""Checks of arguments, for Cython modules."""
 
 from __future__ import annotations
 

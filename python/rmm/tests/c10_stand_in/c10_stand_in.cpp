@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A library with the names of PyTorch's libc10.so that the plug-in looks for, and what PyTorch does with them: calls an
-// allocation function and tells which exception arrives. With OWN_CONSTRUCTOR the class has a constructor of its own, as
-// since PyTorch 2.15; else it has its base's, as in 2.11.
+// A stand-in for PyTorch's libc10.so. It has the names that the plug-in looks for, and calls an allocation function as PyTorch
+// does, to tell which exception arrives. With OWN_CONSTRUCTOR the class has its own constructor, as in PyTorch 2.15. Otherwise it
+// inherits its base's, as in PyTorch 2.11.
 
 #include <cstddef>
 #include <cstdint>
@@ -55,7 +55,8 @@ __attribute__((used)) void use_table() { throw OutOfMemoryError{{}, {}}; }
 
 }  // namespace c10
 
-/// 1 for an OutOfMemoryError, 2 for another Error, 3 for std::bad_alloc, 4 for another exception, 0 for none.
+/// Calls `allocate` and returns which exception arrived: 1 OutOfMemoryError, 2 another Error, 3 std::bad_alloc, 4 any other, 0
+/// none.
 extern "C" int exception_of(void* (*allocate)(std::size_t, int, void*), std::size_t bytes, char* text, std::size_t size)
 {
   try {
@@ -72,5 +73,5 @@ extern "C" int exception_of(void* (*allocate)(std::size_t, int, void*), std::siz
   return 0;
 }
 
-/// How many exceptions were destroyed.
+/// Returns how many exceptions were destroyed.
 extern "C" int ended() { return c10::Error::ended; }

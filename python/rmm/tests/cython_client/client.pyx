@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
-"""What other projects cimport, under the names of all releases."""
+"""Cimports and uses what other projects cimport, under the names of all releases."""
 
 from cuda.bindings.cyruntime cimport cudaStream_t
 from libc.stdint cimport uintptr_t
@@ -74,7 +74,7 @@ from rmm.pylibrmm.utils cimport as_stream
 
 
 def buffer_of_cpp(size_t size, Stream stream=None, DeviceMemoryResource mr=None):
-    """A buffer that C++ allocated."""
+    """A buffer that was allocated in C++."""
     cdef Stream used = Stream._from_cudaStream_t(<cudaStream_t><uintptr_t>0) if stream is None else stream
     cdef DeviceMemoryResource resource = get_current_device_resource() if mr is None else mr
     cdef cuda_stream_view view = used.view()
@@ -99,7 +99,7 @@ def buffer_of_bytes(const unsigned char[::1] content):
 
 
 def release(DeviceBuffer buffer):
-    """Size and address of what was moved out, and the size that is left."""
+    """Moves the C++ buffer out. Returns its size and address, and the size that is left."""
     cdef uintptr_t before = <uintptr_t>buffer.c_data()
     cdef device_buffer released = buffer.c_release()
     assert <uintptr_t>released.data() == before
@@ -127,7 +127,7 @@ def value_of_new_stream():
 
 
 def registered_in_cpp():
-    """Whether Python and C++ have the same resource for the current device."""
+    """Whether Python and C++ have the same current resource."""
     return (cpp_get_current_device_resource() == get_current_device_resource().get_mr()
             and old_cpp_get_current_device_resource() == old_get_current_device_resource().get_mr())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory for CuPy, on two streams, also more than there is. A stand-in has what the plug-in uses of CuPy."""
+"""Allocates for CuPy on two streams, also more than there is. A stand-in has the functions of CuPy that the plug-in uses."""
 
 from __future__ import annotations
 

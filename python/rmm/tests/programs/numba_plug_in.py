@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A manager of Numba's memory: blocks that go back one by one, while that is deferred, and with the manager's reset."""
+"""Uses Numba's memory manager: frees blocks one by one, while frees are deferred, and by a reset."""
 
 from __future__ import annotations
 

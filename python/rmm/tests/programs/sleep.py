@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that sleeps: with its contents in pinned and in pageable memory, and without."""
+"""Pauses and resumes memory: with contents in pinned memory, in pageable memory, and without contents."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions that PyTorch calls of the plug-in, on two streams, in a pool that grows."""
+"""Calls the functions that PyTorch calls, on two streams, with a pool that grows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def use() -> None:
     rmm.mr.set_current_device_resource(pool)
     streams = [Stream(), Stream()]
     handles = [stream.__cuda_stream__()[1] for stream in streams]
-    # Makes the stream that torch_record_stream() needs. That throws in C++, which PyTorch catches and ctypes does not.
+    # Makes the stream that torch_record_stream() needs: ctypes cannot catch its C++ exceptions, but PyTorch does.
     segment = library.allocate_segment(2 << 20, 0, None)
     if segment is None:
         raise MemoryError(f"PyTorch asked for a segment of {2 << 20} bytes")
@@ -50,7 +50,7 @@ def use() -> None:
                 library.deallocate(ptr, nbytes, 0, handles[0])
     for stream in streams:
         stream.synchronize()
-    library.torch_empty_cache()  # frees what could not be freed before
+    library.torch_empty_cache()  # frees blocks whose free was delayed
 
 
 try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Dask asks NVML for, answered for simulated devices: NVML knows real ones only.
+"""Answers Dask's questions to NVML for simulated devices, which the real NVML does not know.
 
 A process imports it in place of the package nvidia-ml-py if its folder comes first in PYTHONPATH.
 """
@@ -78,7 +78,7 @@ def nvmlDeviceGetUtilizationRates(handle: int) -> SimpleNamespace:
 
 
 def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:
-    """The memory of a device. Each process simulates its own devices, so nothing of it is in use by others."""
+    """Returns the memory of a device. It is all free: each process simulates its own devices."""
     return SimpleNamespace(total=int(gpu.getDeviceProperties(handle).totalGlobalMem), used=0)
 
 

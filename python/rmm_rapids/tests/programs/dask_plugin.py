@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-in for Dask: it makes an elastic pool of the engine the current resource, and a buffer takes memory from it."""
+"""Sets up the plug-in for Dask: an elastic pool becomes the current resource, and a buffer takes memory from it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine under RAPIDS' own rmm: buffers, an adaptor of RAPIDS on top, and more than there is."""
+"""Uses the engine below RAPIDS' rmm: buffers, an adaptor of RAPIDS, and an allocation that is too large."""
 
 from __future__ import annotations
 

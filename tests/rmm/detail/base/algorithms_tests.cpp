@@ -21,7 +21,7 @@ static_assert(detail::clamp(5, 1, 3) == 3 && detail::clamp(0, 1, 3) == 1 && deta
 
 bool is_odd(int value) { return value % 2 != 0; }
 
-/// Numbers below `most` in any order, many of them equal if `most` is small.
+/// Returns random numbers below `most`. A small `most` makes many of them equal.
 std::vector<int> numbers(std::size_t count, int most, unsigned seed)
 {
   std::mt19937 random{seed};
@@ -38,7 +38,7 @@ TEST(Algorithms, MinAndMaxOfEqualValuesAreTheFirst)
   EXPECT_EQ(&detail::max(one, other), &one);
 }
 
-TEST(Algorithms, FindAndCountAsThoseOfTheStandard)
+TEST(Algorithms, FindAndCountMatchTheStandard)
 {
   std::vector<int> const none;
   std::vector<int> const mixed{2, 4, 5, 6, 7};
@@ -82,7 +82,7 @@ TEST(Algorithms, CopyMayOverlap)
   EXPECT_EQ(detail::copy(none, none, none), none);
 }
 
-TEST(Algorithms, ReverseAsThatOfTheStandard)
+TEST(Algorithms, ReverseMatchesTheStandard)
 {
   for (std::size_t count = 0; count != 5; ++count) {
     auto all      = numbers(count, 100, 1);
@@ -93,7 +93,7 @@ TEST(Algorithms, ReverseAsThatOfTheStandard)
   }
 }
 
-TEST(Algorithms, BoundsAsThoseOfTheStandard)
+TEST(Algorithms, BoundsMatchTheStandard)
 {
   auto const less = [](int lhs, int rhs) { return lhs < rhs; };
   for (std::size_t count = 0; count != 40; ++count) {
@@ -111,7 +111,7 @@ TEST(Algorithms, BoundsAsThoseOfTheStandard)
   }
 }
 
-TEST(Algorithms, SortSortsAllOrdersOfAFew)
+TEST(Algorithms, SortSortsAllPermutationsOfAFew)
 {
   for (std::size_t count = 0; count != 8; ++count) {
     std::vector<int> order(count);
@@ -124,7 +124,7 @@ TEST(Algorithms, SortSortsAllOrdersOfAFew)
   }
 }
 
-TEST(Algorithms, SortSortsManyWithAndWithoutEqualOnes)
+TEST(Algorithms, SortSortsManyWithAndWithoutDuplicates)
 {
   for (int const most : {1, 2, 10, 1'000'000}) {
     for (std::size_t const count : {15U, 16U, 17U, 18U, 100U, 1000U, 30'000U}) {
@@ -146,8 +146,8 @@ TEST(Algorithms, SortMovesWhatIsExpensiveToCopy)
   EXPECT_TRUE(std::is_sorted(all.begin(), all.end(), is_before));
 }
 
-/// Compares as the adversary of McIlroy does ("A Killer Adversary for Quicksort"): it decides on values as late as possible, so that each
-/// pivot is next to the least of what is left.
+/// Compares like McIlroy's adversary ("A Killer Adversary for Quicksort"). It fixes values as late as possible, so that each pivot
+/// ends up next to the smallest remaining value.
 std::size_t comparisons_at_worst(std::size_t count)
 {
   auto const undecided = count;

@@ -33,7 +33,7 @@ TEST(BiasedLock, AnOwnerThatIsKeptOutHasNotEntered)
   biased_lock lock;
   lock.begin_keeping_out();
   EXPECT_FALSE(lock.try_enter());
-  lock.wait_until_left();  // returns: nobody is inside
+  lock.wait_until_left();  // returns immediately, because the owner is not inside
   lock.end_keeping_out();
   EXPECT_TRUE(lock.try_enter());
   lock.leave();
@@ -59,10 +59,10 @@ TEST(BiasedLock, KeepingTheOwnerOutWaitsUntilItHasLeft)
   other.join();
 }
 
-TEST(BiasedLock, NothingIsGuardedTwiceAtATime)
+TEST(BiasedLock, OwnerAndOtherAreNeverInsideTogether)
 {
-  // The owner and another thread count by plain loads and stores; were both inside at a time, some steps would be lost. Before
-  // it enters, the owner writes to memory that is in no cache: what it writes after that reaches the other thread late.
+  // The owner and another thread count with plain loads and stores, so they would lose counts if both were inside. Before the owner
+  // enters, it writes to memory that is in no cache. That delays its later writes on the way to the other thread.
   struct shared {
     biased_lock lock;
     std::int64_t volatile counter{0};
@@ -94,11 +94,11 @@ TEST(BiasedLock, NothingIsGuardedTwiceAtATime)
       of_owner.store(of_owner.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
   }};
-  // Where there are fewer processors than threads each turn may take one of the scheduler's.
+  // With fewer processors than threads, each turn can take one time slice of the scheduler.
   auto const enough = std::chrono::steady_clock::now() + std::chrono::seconds{10};
   for (int i = 0; i < 10'000 && (i < 100 || std::chrono::steady_clock::now() < enough); ++i) {
     auto const before = of_owner.load(std::memory_order_relaxed);
-    while (of_owner.load(std::memory_order_relaxed) == before) { std::this_thread::yield(); }  // it is running now
+    while (of_owner.load(std::memory_order_relaxed) == before) { std::this_thread::yield(); }  // until the owner runs
     std::lock_guard<std::mutex> const guard{mutex};
     for (auto& each : all) { each.lock.begin_keeping_out(); }
     process_barrier::pass_all_threads();
@@ -118,7 +118,7 @@ TEST(BiasedLock, NothingIsGuardedTwiceAtATime)
 
 #if defined(__linux__)
 
-/// Lets the calling thread run on `core` only. Returns 0 or an error number.
+/// Pins the calling thread to `core`. Returns 0 or an error number.
 int pin_this_thread(int core)
 {
   cpu_set_t cores;
@@ -135,7 +135,7 @@ int make_this_thread_real_time()
   return pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority);
 }
 
-/// Time for which the calling thread has run.
+/// Returns the processor time of the calling thread.
 std::chrono::nanoseconds processor_time()
 {
   timespec time{};
@@ -145,8 +145,8 @@ std::chrono::nanoseconds processor_time()
 
 TEST(BiasedLock, ARealTimeThreadLetsAnOwnerOnItsCoreLeave)
 {
-  // The owner is inside, needs 200 us more, and shares its core with a thread that never yields to it. Both are threads of this
-  // test alone, so their scheduling ends with them.
+  // The owner stays inside for 200 us. It shares its core with a thread that never yields to it. Both threads end with this test,
+  // so their scheduling has no further effect.
   int const core = sched_getcpu();
   std::atomic<int> error{0};
   std::chrono::nanoseconds waited{0};
@@ -179,14 +179,14 @@ TEST(BiasedLock, ARealTimeThreadLetsAnOwnerOnItsCoreLeave)
     real_time.join();
     if (error != 0) { GTEST_SKIP() << "no real-time thread on a core of its own choice: " << std::strerror(error); }
   }
-  // Without a sleep, a wait ends when the kernel stops the real-time thread: by default after 950 ms of each second. With it, the
-  // five take 2 ms; the bound is for machines that are busy with other work.
+  // Without a sleep, the wait ends only when the kernel stops the real-time thread: by default, after 950 ms of each second. With
+  // the sleep, the five waits take 2 ms. The bound is larger, for busy machines.
   EXPECT_LT(std::chrono::duration<double>{waited}.count(), 0.5) << "seconds";
 }
 
 #endif
 
-TEST(ProcessBarrier, WorksWhereItSaysThatItIsAvailable)
+TEST(ProcessBarrier, WorksIfItIsAvailable)
 {
   EXPECT_EQ(process_barrier::is_available(), process_barrier::is_available());
   if (process_barrier::is_available()) { EXPECT_TRUE(process_barrier::pass_all_threads()); }

@@ -13,7 +13,7 @@ namespace {
 
 using rmm::detail::byte_budget;
 
-TEST(ByteBudget, GivesOutExactlyItsLimit)
+TEST(ByteBudget, GrantsExactlyItsLimit)
 {
   byte_budget budget{100};
   EXPECT_TRUE(budget.try_reserve(60));
@@ -23,7 +23,7 @@ TEST(ByteBudget, GivesOutExactlyItsLimit)
   EXPECT_EQ(budget.used(), 100U);
 }
 
-TEST(ByteBudget, TakesBackWhatItGave)
+TEST(ByteBudget, ReturnedBytesCanBeTakenAgain)
 {
   byte_budget budget{100};
   EXPECT_TRUE(budget.try_reserve(60));
@@ -39,7 +39,7 @@ TEST(ByteBudget, DoesNotWrapForHugeRequests)
   EXPECT_EQ(budget.used(), 1U);
 }
 
-TEST(ByteBudget, CountsMoreGivenBackThanTakenAsRoom)
+TEST(ByteBudget, ReturnsBeyondWhatWasTakenBecomeRoom)
 {
   byte_budget budget{100};
   budget.release(50);
@@ -48,7 +48,7 @@ TEST(ByteBudget, CountsMoreGivenBackThanTakenAsRoom)
   EXPECT_EQ(budget.used(), 100U);
 }
 
-TEST(ByteBudget, CountsWhatThreadsTakeAtTheSameTime)
+TEST(ByteBudget, CountsConcurrentRequests)
 {
   constexpr std::size_t each = 500'000;
   byte_budget budget{4 * each};
@@ -60,7 +60,7 @@ TEST(ByteBudget, CountsWhatThreadsTakeAtTheSameTime)
   EXPECT_FALSE(budget.try_reserve(1));
 }
 
-TEST(ByteBudget, NeverRefusesWhatFitsOnAnyThread)
+TEST(ByteBudget, NeverRefusesARequestThatFits)
 {
   byte_budget budget{8 * 10};
   std::atomic<int> refused{0};

@@ -18,7 +18,7 @@ void say(void* text) noexcept { std::fputs(static_cast<char const*>(text), stder
 char first[]  = "first\n";
 char second[] = "second\n";
 
-TEST(ExitActionDeathTest, IsDoneWhenTheProgramEnds)
+TEST(ExitActionDeathTest, RunsWhenTheProgramEnds)
 {
   auto const end = [] {
     new exit_action{say, first};
@@ -28,7 +28,7 @@ TEST(ExitActionDeathTest, IsDoneWhenTheProgramEnds)
   EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "first\nsecond\n");
 }
 
-TEST(ExitActionDeathTest, IsNotDoneInAForkedChild)
+TEST(ExitActionDeathTest, DoesNotRunInAForkedChild)
 {
   auto const end = [] {
     new exit_action{say, first};
@@ -39,7 +39,7 @@ TEST(ExitActionDeathTest, IsNotDoneInAForkedChild)
   EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "^first\n$");
 }
 
-TEST(ExitActionDeathTest, IsNotDoneOnceItIsDestroyed)
+TEST(ExitActionDeathTest, DoesNotRunOnceDestroyed)
 {
   auto const end = [] {
     {

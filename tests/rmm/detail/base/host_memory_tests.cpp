@@ -24,15 +24,15 @@ struct NumberInFile : ::testing::Test {
   rmm::test::temporary_folder folder;
 };
 
-TEST_F(NumberInFile, IsFoundBehindItsName)
+TEST_F(NumberInFile, FollowsItsName)
 {
   EXPECT_EQ(read("MemTotal:  8000 kB\nMemAvailable:    100 kB\n", "MemAvailable:"), 100);
   EXPECT_EQ(read("MemTotal:  8000 kB\nMemAvailable:    100 kB\n", "MemTotal:"), 8000);
 }
 
-TEST_F(NumberInFile, OfNoNameIsTheFirst) { EXPECT_EQ(read("12345\n6\n", ""), 12345); }
+TEST_F(NumberInFile, WithAnEmptyNameIsTheFirst) { EXPECT_EQ(read("12345\n6\n", ""), 12345); }
 
-TEST_F(NumberInFile, IsAnotherWhereThereIsNone)
+TEST_F(NumberInFile, IsTheDefaultIfTheFileHasNone)
 {
   EXPECT_EQ(read("max\n", ""), 7);
   EXPECT_EQ(read("MemTotal: many\n", "MemTotal:"), 7);
@@ -41,7 +41,7 @@ TEST_F(NumberInFile, IsAnotherWhereThereIsNone)
   EXPECT_EQ(number_in_file((folder / "none").c_str(), "", 7), 7);
 }
 
-TEST(HostMemory, IsNotFreeBeyondWhatThereIs)
+TEST(HostMemory, IsNoMoreThanTheMachineHas)
 {
   auto const [free, total] = rmm::detail::host_memory_info();
   EXPECT_GT(free, 0);

@@ -44,11 +44,11 @@ TEST_F(LogHook, HandsLevelAndMessageToTheListener)
   EXPECT_EQ(messages[0].second, "heard");
 }
 
-/// What the macros call without spdlog.
-TEST_F(LogHook, GetsMessagesAndFormatsThatAreStrings)
+/// Without spdlog, the macros call this.
+TEST_F(LogHook, PassesStringMessagesAndFormats)
 {
   using rmm::detail::log_message;
-  log_message(log_level::info, std::string{"%d"}, 1);  // nobody listens
+  log_message(log_level::info, std::string{"%d"}, 1);  // no hook is set
   log_hook.store(record);
   log_message(log_level::info, "100%");
   log_message(log_level::info, std::string{"100%"});

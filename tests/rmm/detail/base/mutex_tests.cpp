@@ -24,7 +24,7 @@ static_assert(std::is_trivially_destructible_v<mutex>);
 [[maybe_unused]] constexpr mutex is_constant_initialized{};
 #endif
 
-/// Whether another thread could lock it now.
+/// Returns whether another thread could lock the mutex now.
 bool is_free(mutex& asked)
 {
   bool locked = false;
@@ -63,8 +63,8 @@ TEST(Mutex, IsFreeAfterTheLock)
   EXPECT_TRUE(is_free(guard));
 }
 
-// ThreadSanitizer sees the order in which mutexes are locked, by their addresses.
-TEST(Mutex, IsNotTheOneThatLayThereBefore)
+// ThreadSanitizer tracks the locking order of mutexes by address.
+TEST(Mutex, IsNotTakenForAnEarlierOneAtItsAddress)
 {
   mutex other;
   std::optional<mutex> reused{std::in_place};
@@ -92,7 +92,7 @@ TEST(MutexLock, IsMovedWithTheMutexHeld)
   EXPECT_TRUE(is_free(guard));
 }
 
-TEST(MutexLock, LeavesTheMutexThatItHeldWhenItGetsAnother)
+TEST(MutexLock, ReleasesItsMutexOnMoveAssignment)
 {
   mutex first;
   mutex second;

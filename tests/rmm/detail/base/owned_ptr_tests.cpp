@@ -68,7 +68,7 @@ TEST(OwnedPtr, IsMoved)
   EXPECT_EQ(alive, 1);
 }
 
-TEST(OwnedPtr, BecomesOneToConst)
+TEST(OwnedPtr, ConvertsToPointerToConst)
 {
   owned_ptr<object const> const kept = make_owned<object>(6);
   EXPECT_EQ(kept->value, 6);
@@ -100,7 +100,7 @@ TEST(OwnedPtr, OwnsArrays)
   EXPECT_EQ(alive, 0);
 }
 
-TEST(OwnedPtr, GivesBackByAnotherFunction)
+TEST(OwnedPtr, CanUseACustomDeleter)
 {
   owned_ptr<void, free_memory> const memory{std::malloc(10)};
   EXPECT_NE(memory.get(), nullptr);

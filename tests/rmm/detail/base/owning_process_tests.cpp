@@ -10,7 +10,7 @@ namespace {
 
 using rmm::detail::owning_process;
 
-/// Returns the status with which a forked child ends that returns what `in_child` returns.
+/// Forks. The child exits with the result of `in_child`. Returns its exit status.
 template <class InChild>
 int status_of_child(InChild in_child)
 {
@@ -21,7 +21,7 @@ int status_of_child(InChild in_child)
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST(OwningProcess, IsThisOneForAnObjectThatItMade)
+TEST(OwningProcess, IsTheProcessThatMadeTheObject)
 {
   owning_process const made;
   EXPECT_TRUE(made.is_current());

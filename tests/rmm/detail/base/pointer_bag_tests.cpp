@@ -19,7 +19,7 @@ TEST(PointerBag, IsEmptyAtFirst)
   EXPECT_FALSE(bag.contains(&value));
 }
 
-TEST(PointerBag, KeepsWhatIsAddedAlsoWhenItGrows)
+TEST(PointerBag, KeepsItsElementsWhenItGrows)
 {
   std::array<int, 100> values{};
   pointer_bag bag;
@@ -29,7 +29,7 @@ TEST(PointerBag, KeepsWhatIsAddedAlsoWhenItGrows)
   EXPECT_EQ(seen.size(), values.size());
 }
 
-TEST(PointerBag, RemovesOnceAndSaysWhetherItDid)
+TEST(PointerBag, RemovesOnceAndReturnsWhetherItDid)
 {
   std::array<int, 3> values{};
   pointer_bag bag;

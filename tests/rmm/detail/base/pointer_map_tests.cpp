@@ -36,7 +36,7 @@ TEST(PointerMap, FindsTheValueOfAPointer)
   EXPECT_EQ(map.find(pointer_to(768)), nullptr);
 }
 
-TEST(PointerMap, AssignsToAPointerThatIsThere)
+TEST(PointerMap, AssignsToAnExistingPointer)
 {
   pointer_map<int> map;
   map.insert_or_assign(pointer_to(256), 1);
@@ -45,7 +45,7 @@ TEST(PointerMap, AssignsToAPointerThatIsThere)
   EXPECT_EQ(*map.find(pointer_to(256)), 2);
 }
 
-TEST(PointerMap, ErasesOnceAndSaysWhetherItDid)
+TEST(PointerMap, ErasesOnceAndReturnsWhetherItDid)
 {
   pointer_map<int> map;
   map.insert_or_assign(pointer_to(256), 1);
@@ -81,7 +81,7 @@ TEST(PointerMap, HoldsWhatAModelHolds)
   pointer_map<std::size_t> map;
   std::map<void const*, std::size_t> model;
   for (std::size_t step = 0; step != 20'000; ++step) {
-    // First more inserts than erases, then the other way round.
+    // At first more inserts than erases, later the reverse.
     auto const* const pointer = pointer_to(256 * (1 + random() % 700));
     if (random() % 8 < (step < 10'000 ? 6U : 2U)) {
       map.insert_or_assign(pointer, step);

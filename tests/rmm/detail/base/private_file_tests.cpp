@@ -47,7 +47,7 @@ struct LogFile : ::testing::Test {
   }
 };
 
-TEST_F(LogFile, IsForItsOwnerOnly)
+TEST_F(LogFile, IsReadableByItsOwnerOnly)
 {
   file_sink{folder / "a/b/log", file_sink::mode::truncate}.write("text");
   EXPECT_EQ(rights_of(folder / "a/b/log"), 0600U);
@@ -55,14 +55,14 @@ TEST_F(LogFile, IsForItsOwnerOnly)
   EXPECT_EQ(rights_of(folder / "a"), 0700U);
 }
 
-TEST_F(LogFile, KeepsTheRightsThatItHasInAFolderOfTheUsers)
+TEST_F(LogFile, KeepsItsPermissionsInThisUsersFolder)
 {
   ::chmod((folder / "precious").c_str(), 0644);
   EXPECT_EQ(problem_of(folder / "precious"), "none");
   EXPECT_EQ(rights_of(folder / "precious"), 0644U);
 }
 
-TEST_F(LogFile, LosesTheRightsOfOthersInASharedFolder)
+TEST_F(LogFile, LosesOthersPermissionsInASharedFolder)
 {
   std::ofstream{log} << "old";
   ::chmod(log.c_str(), 0666);
@@ -70,7 +70,7 @@ TEST_F(LogFile, LosesTheRightsOfOthersInASharedFolder)
   EXPECT_EQ(rights_of(log), 0600U);
 }
 
-TEST_F(LogFile, MayBeALinkInAFolderOfTheUsers)
+TEST_F(LogFile, MayBeALinkInThisUsersFolder)
 {
   std::filesystem::create_symlink(folder / "precious", folder / "link");
   file_sink{folder / "link", file_sink::mode::truncate}.write("text");
@@ -95,14 +95,14 @@ TEST_F(LogFile, IsNotBehindALinkInASharedFolder)
   EXPECT_EQ(contents_of(folder / "precious"), "data");
 }
 
-TEST_F(LogFile, MayBeBehindALinkInAFolderOfTheUsers)
+TEST_F(LogFile, MayBeBehindALinkInThisUsersFolder)
 {
   std::filesystem::create_symlink(shared, folder / "link");
   EXPECT_EQ(problem_of(folder / "link/log"), "none");
   EXPECT_EQ(rights_of(log), 0600U);
 }
 
-TEST_F(LogFile, HasNoOtherNameInASharedFolder)
+TEST_F(LogFile, MustNotHaveAnotherNameInASharedFolder)
 {
   std::filesystem::create_hard_link(folder / "precious", log);
   EXPECT_EQ(problem_of(log), "it has other hard links");
@@ -112,10 +112,10 @@ TEST_F(LogFile, HasNoOtherNameInASharedFolder)
 TEST_F(LogFile, IsNotAPipeInASharedFolder)
 {
   ASSERT_EQ(::mkfifo(log.c_str(), 0666), 0);
-  EXPECT_NE(problem_of(log), "none");  // and does not wait for a reader
+  EXPECT_NE(problem_of(log), "none");  // must fail without waiting for a reader
 }
 
-TEST_F(LogFile, BelongsToTheUserInASharedFolder)
+TEST_F(LogFile, MustBelongToThisUserInASharedFolder)
 {
   if (::geteuid() != 0) { GTEST_SKIP() << "only root can give a file away"; }
   std::ofstream{log} << "data";
@@ -124,7 +124,7 @@ TEST_F(LogFile, BelongsToTheUserInASharedFolder)
   EXPECT_EQ(contents_of(log), "data");
 }
 
-/// A folder that another user made in a shared one, and that only this user may write to.
+/// A shared folder with a folder that belongs to another user.
 struct LogFileBesideOthers : LogFile {
   std::string const theirs = shared + "/theirs";
 
@@ -155,7 +155,7 @@ TEST_F(LogFileBesideOthers, IsNotBehindALinkInTheirFolder)
   EXPECT_EQ(contents_of(folder / "precious"), "data");
 }
 
-TEST_F(LogFileBesideOthers, MayBeALinkInAFolderOfTheUsersOwn)
+TEST_F(LogFileBesideOthers, MayBeALinkInThisUsersFolder)
 {
   std::filesystem::create_directory(shared + "/own");
   std::filesystem::create_symlink(folder / "precious", shared + "/own/log");
@@ -164,9 +164,9 @@ TEST_F(LogFileBesideOthers, MayBeALinkInAFolderOfTheUsersOwn)
 
 TEST_F(LogFile, MayBeADevice) { EXPECT_EQ(problem_of("/dev/null"), "none"); }
 
-TEST_F(LogFile, HasAName) { EXPECT_EQ(problem_of(""), "the file name is empty"); }
+TEST_F(LogFile, MustHaveAName) { EXPECT_EQ(problem_of(""), "the file name is empty"); }
 
-TEST_F(LogFile, MayBeNamedFromTheWorkingFolder)
+TEST_F(LogFile, MayBeRelativeToTheWorkingFolder)
 {
   auto const before = std::filesystem::current_path();
   std::filesystem::current_path(shared);

@@ -46,7 +46,7 @@ struct counted {
   ~counted() { --alive; }
 };
 
-TEST(ProcessWideTest, ThreadsFindTheSameObjectAndOthersAreDiscarded)
+TEST(ProcessWideTest, ThreadsAgreeOnOneObjectAndDiscardOthers)
 {
   constexpr int count = 8;
   std::atomic<int> waiting{0};
@@ -75,7 +75,7 @@ TEST(ProcessWideTest, AFailureToMakeItPublishesNothing)
 
 #if defined(__ELF__)
 
-// A segment of notes as it lies in memory.
+// A segment of ELF notes in memory.
 struct notes {
   std::string bytes;
   std::size_t alignment{4};
@@ -117,7 +117,7 @@ TEST_P(ProcessWideNotesTest, AnAnchorIsFoundAmongOtherNotes)
   EXPECT_EQ(reinterpret_cast<char*>(segment.find(7)), content + 64);
 }
 
-TEST_P(ProcessWideNotesTest, NotesOfOthersAreNotTakenForIt)
+TEST_P(ProcessWideNotesTest, NotesWithOtherNamesAreIgnored)
 {
   notes segment{{}, GetParam()};
   segment.add("GNU", 7, distance(64));

@@ -22,7 +22,7 @@ TEST(SortByKey, SortsKeysOfAllSizesAndKeepsEqualOnesInOrder)
         std::vector<element> all;
         for (std::size_t i = 0; i != count; ++i) {
           auto const key = bits == 0 ? 0 : random() >> (64U - bits);
-          all.emplace_back((key << zeros) + 7, i);  // a common offset, which the sort takes off
+          all.emplace_back((key << zeros) + 7, i);  // a common offset, which the sort subtracts
         }
         auto expected     = all;
         auto const before = [](element const& lhs, element const& rhs) { return lhs.first < rhs.first; };

@@ -26,7 +26,7 @@ TEST(TextFailure, MarksThePlace)
   EXPECT_EQ(message("", 0), "wrong\n  \n  ^");
 }
 
-TEST(TextFailure, ShowsThePartOfALongTextNearThePlace)
+TEST(TextFailure, ShowsOnlyTheTextNearThePlace)
 {
   auto const text  = std::string(100, 'a') + "b" + std::string(100, 'c');
   auto const shown = "..." + std::string(48, 'a') + "b" + std::string(23, 'c') + "...";

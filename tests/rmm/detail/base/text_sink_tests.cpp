@@ -84,10 +84,10 @@ TEST(FileSinkDeathTest, WritesNothingWhenAForkedChildExits)
   temporary_folder const folder;
   ::setenv("RMM_TEST_LOG",
            (folder / "log").c_str(),
-           0);  // the process of the death test begins this test anew, and finds it set
+           0);  // the death test's process runs this test again, with the variable set
   std::string const log{std::getenv("RMM_TEST_LOG")};
   auto const end = [&] {
-    static auto* const sink = new file_sink{log, file_sink::mode::truncate};  // never destroyed
+    static auto* const sink = new file_sink{log, file_sink::mode::truncate};  // leaked on purpose
     sink->write("parent\n");
     auto const child = ::fork();
     if (child != 0) { ::waitpid(child, nullptr, 0); }
@@ -98,7 +98,7 @@ TEST(FileSinkDeathTest, WritesNothingWhenAForkedChildExits)
   EXPECT_EQ(contents_of(log), "parent\n");
 }
 
-TEST(FileSink, MakesTheFoldersOnTheWay)
+TEST(FileSink, CreatesMissingFolders)
 {
   temporary_folder const folder;
   file_sink{folder / "one/two/log", file_sink::mode::truncate}.write("text");

@@ -22,7 +22,7 @@ using rmm::detail::per_thread;
 
 std::uint64_t new_number()
 {
-  static std::uint64_t last{1'000'000};  // apart from those of known_streams()
+  static std::uint64_t last{1'000'000};  // different from the numbers of known_streams()
   return ++last;
 }
 
@@ -90,7 +90,7 @@ TEST_F(ThreadSlots, AreFoundByOwnerAndKey)
   });
 }
 
-TEST_F(ThreadSlots, GoBackOnceWhenTheThreadEnds)
+TEST_F(ThreadSlots, AreReturnedOnceWhenTheThreadEnds)
 {
   run_on_a_thread([&] {
     things::mine()->add({1, key_of(1), &one, link});
@@ -101,7 +101,7 @@ TEST_F(ThreadSlots, GoBackOnceWhenTheThreadEnds)
   EXPECT_EQ(other.returns, 0);
 }
 
-TEST_F(ThreadSlots, DoNotGoBackToAnOwnerThatIsGone)
+TEST_F(ThreadSlots, AreNotReturnedToADestroyedOwner)
 {
   run_on_a_thread([&] {
     things::mine()->add({1, key_of(1), &one, link});
@@ -110,7 +110,7 @@ TEST_F(ThreadSlots, DoNotGoBackToAnOwnerThatIsGone)
   EXPECT_EQ(one.returns, 0);
 }
 
-TEST_F(ThreadSlots, OfOwnersThatAreGoneDoNotPileUp)
+TEST_F(ThreadSlots, OfDestroyedOwnersDoNotAccumulate)
 {
   run_on_a_thread([&] {
     things::mine()->add({1, key_of(1), &one, rmm::detail::make_counted<thing_link>()});
@@ -121,7 +121,7 @@ TEST_F(ThreadSlots, OfOwnersThatAreGoneDoNotPileUp)
   });
 }
 
-TEST_F(ThreadSlots, NextOfNamesEachOfAnOwner)
+TEST_F(ThreadSlots, NextOfVisitsEachSlotOfAnOwner)
 {
   run_on_a_thread([&] {
     auto& mine = *things::mine();
@@ -134,7 +134,7 @@ TEST_F(ThreadSlots, NextOfNamesEachOfAnOwner)
   });
 }
 
-TEST_F(ThreadSlots, AreThoseOfAMapWhateverWasForgotten)
+TEST_F(ThreadSlots, MatchAMapAfterAnyRemovals)
 {
   run_on_a_thread([&] {
     auto& mine = *things::mine();
@@ -166,7 +166,7 @@ TEST_F(ThreadSlots, AreThoseOfAMapWhateverWasForgotten)
   });
 }
 
-TEST_F(ThreadSlots, GoBackWhileOwnersGo)
+TEST_F(ThreadSlots, AreReturnedWhileOwnersAreDestroyed)
 {
   for (int turn = 0; turn != 50; ++turn) {
     std::vector<rmm::detail::counted_ptr<thing_link>> owners(20);
@@ -191,11 +191,11 @@ struct end_of_things {
   ~end_of_things() { *sees_none = things::mine() == nullptr; }
 };
 
-TEST_F(ThreadSlots, AreGoneForThreadLocalObjectsThatEndLater)
+TEST_F(ThreadSlots, AreGoneForThreadLocalObjectsDestroyedLater)
 {
   bool sees_none = false;
   run_on_a_thread([&] {
-    thread_local end_of_things const last{&sees_none};  // made before the slots, and so destroyed after them
+    thread_local end_of_things const last{&sees_none};  // constructed before the slots, so destroyed after them
     static_cast<void>(last);
     EXPECT_NE(things::mine(), nullptr);
   });
@@ -211,7 +211,7 @@ struct part {
   void release() noexcept { ++releases; }
 };
 
-TEST(PerThread, GivesAThreadTheSamePartEachTime)
+TEST(PerThread, ReturnsTheSamePartToAThread)
 {
   per_thread<part> parts{new_number()};
   auto* const mine = parts.mine();
@@ -220,7 +220,7 @@ TEST(PerThread, GivesAThreadTheSamePartEachTime)
   EXPECT_EQ(mine->adoptions, 1);
 }
 
-TEST(PerThread, GivesTwoThreadsTwoParts)
+TEST(PerThread, ReturnsDifferentPartsToTwoThreads)
 {
   per_thread<part> parts{new_number()};
   part* others{};
@@ -232,9 +232,9 @@ TEST(PerThread, GivesTwoThreadsTwoParts)
   EXPECT_NE(others, nullptr);
 }
 
-TEST(PerThread, KeepsThePartsOfSeveralOwnersApart)
+TEST(PerThread, SeparatesThePartsOfSeveralOwners)
 {
-  std::vector<std::unique_ptr<per_thread<part>>> owners;  // more than a thread has slots
+  std::vector<std::unique_ptr<per_thread<part>>> owners;  // more owners than a thread has slots
   for (int i = 0; i < 30; ++i) {
     owners.push_back(std::make_unique<per_thread<part>>(new_number()));
     owners.back()->mine()->value = i;
@@ -245,7 +245,7 @@ TEST(PerThread, KeepsThePartsOfSeveralOwnersApart)
   }
 }
 
-TEST(PerThread, HandsThePartOfAThreadThatEndedToTheNext)
+TEST(PerThread, ReusesThePartOfAnEndedThread)
 {
   per_thread<part> parts{new_number()};
   part* first{};
@@ -258,17 +258,17 @@ TEST(PerThread, HandsThePartOfAThreadThatEndedToTheNext)
   EXPECT_EQ(second->adoptions, 2);
 }
 
-TEST(PerThread, MayGoBeforeItsThreads)
+TEST(PerThread, MayBeDestroyedBeforeItsThreads)
 {
   auto parts = std::make_unique<per_thread<part>>(new_number());
   std::thread{[&] {
     EXPECT_NE(parts->mine(), nullptr);
     parts.reset();
-  }}.join();  // the thread ends after its owner
+  }}.join();  // the thread outlives the owner
   EXPECT_EQ(parts, nullptr);
 }
 
-TEST(PerThread, ForgetsOwnersThatAreGone)
+TEST(PerThread, ForgetsDestroyedOwners)
 {
   for (int i = 0; i < 1000; ++i) {
     per_thread<part> parts{new_number()};
@@ -288,7 +288,7 @@ struct fragile_part {
   void release() noexcept {}
 };
 
-TEST(PerThread, HasNoPartWithoutMemoryAndOneLater)
+TEST(PerThread, HasNoPartWithoutHostMemoryAndOneLater)
 {
   per_thread<fragile_part> parts{new_number()};
   fragile_part::fails = true;
@@ -300,7 +300,7 @@ TEST(PerThread, HasNoPartWithoutMemoryAndOneLater)
   EXPECT_EQ(parts.mine()->adoptions, 1);
 }
 
-TEST(PerThread, HasOnePartForEachThreadOfMany)
+TEST(PerThread, HasOnePartForEachOfManyThreads)
 {
   constexpr int threads = 4;
   per_thread<part> parts{new_number()};
@@ -310,7 +310,7 @@ TEST(PerThread, HasOnePartForEachThreadOfMany)
     all.emplace_back([&] {
       ++parts.mine()->value;
       ++there;
-      while (there != threads) { std::this_thread::yield(); }  // all have theirs at a time
+      while (there != threads) { std::this_thread::yield(); }  // so that all parts exist at the same time
     });
   }
   for (auto& each : all) { each.join(); }
@@ -329,13 +329,13 @@ struct at_the_end {
   ~at_the_end() { *seen = parts->mine(); }
 };
 
-TEST(PerThread, HasNoPartForAThreadThatEnds)
+TEST(PerThread, HasNoPartForAnEndingThread)
 {
   per_thread<part> parts{new_number()};
   part other{};
   part* seen{&other};
   std::thread{[&] {
-    thread_local at_the_end const last{&parts, &seen};  // made before the part, and so destroyed after it
+    thread_local at_the_end const last{&parts, &seen};  // constructed before the part, so destroyed after it
     static_cast<void>(last);
     EXPECT_NE(parts.mine(), nullptr);
   }}.join();

@@ -24,11 +24,11 @@ using rmm::detail::usage_statistics;
 
 std::uint64_t new_number()
 {
-  static std::uint64_t last{2'000'000};  // apart from those of known_streams()
+  static std::uint64_t last{2'000'000};  // different from the numbers of known_streams()
   return ++last;
 }
 
-/// The same counters, one call at a time.
+/// A model of the counters, for calls that do not overlap.
 class model {
  public:
   void add(std::size_t bytes)
@@ -89,7 +89,7 @@ TEST(UsageStatistics, RefuseToPopTheOutermostSection)
   EXPECT_THROW(statistics.pop(), std::out_of_range);
 }
 
-/// Counts by the way that waits for nothing, where it serves; half of the calls do not ask for it.
+/// Adds through try_add() if it serves and `at_once` is set, otherwise through add().
 void add_to(usage_statistics& statistics, std::size_t bytes, bool at_once)
 {
   int made = 0;
@@ -103,7 +103,7 @@ void subtract_from(usage_statistics& statistics, std::size_t bytes, bool at_once
   if (!at_once || !statistics.try_subtract(bytes, [] { return true; })) { statistics.subtract(bytes); }
 }
 
-/// Calls that do not overlap, from several threads: `seed` decides what happens, `reads` how often it is compared.
+/// Makes calls from several threads that do not overlap. `seed` decides which; `reads` says how often to compare the counters.
 void compare_with_model(std::uint64_t seed, int threads, int reads)
 {
   usage_statistics statistics{new_number()};
@@ -131,7 +131,7 @@ void compare_with_model(std::uint64_t seed, int threads, int reads)
       } else if (choice == 97 && expected.depth() > 1) {
         expect_equal(statistics.pop(), expected.pop(), step);
       } else if (choice == 98) {
-        statistics.subtract(bytes);  // of memory from elsewhere
+        statistics.subtract(bytes);  // memory that was not counted
         expected.subtract(bytes);
       }
       if (random() % 100 < static_cast<unsigned>(reads)) { expect_equal(statistics.read(), expected.read(), step); }
@@ -141,14 +141,14 @@ void compare_with_model(std::uint64_t seed, int threads, int reads)
   expect_equal(statistics.read(), expected.read(), step);
 }
 
-TEST(UsageStatistics, CountAtOnceOnceTheThreadHasAShareWithRoom)
+TEST(UsageStatistics, TryAddSucceedsOnceTheThreadHasAShareWithRoom)
 {
   usage_statistics statistics{new_number()};
   int made            = 0;
   auto const try_once = [&] { return statistics.try_add(8, [&] { return &made; }) != nullptr; };
-  EXPECT_FALSE(try_once());  // has none
+  EXPECT_FALSE(try_once());  // the thread has no share yet
   statistics.add(8);
-  EXPECT_FALSE(try_once());  // a new peak takes a look at all threads
+  EXPECT_FALSE(try_once());  // a new peak needs the counters of all threads
   statistics.subtract(8);
   for (int i = 0; i < 100 && !try_once(); ++i) {
     statistics.add(8);
@@ -159,7 +159,7 @@ TEST(UsageStatistics, CountAtOnceOnceTheThreadHasAShareWithRoom)
   EXPECT_EQ(statistics.read().second.value, 0);
 }
 
-TEST(UsageStatistics, CountInAFewInstructionsUpToThePeakOfTheThread)
+TEST(UsageStatistics, TryAddTakesFewInstructionsBelowTheThreadsPeak)
 {
   usage_statistics statistics{new_number()};
   statistics.add(800);
@@ -178,12 +178,12 @@ TEST(UsageStatistics, CountInAFewInstructionsUpToThePeakOfTheThread)
   EXPECT_EQ(statistics.read().first.value, 400);
 }
 
-TEST(UsageStatistics, AreThoseOfAModelOnOneThread)
+TEST(UsageStatistics, MatchAModelOnOneThread)
 {
   rmm::test::for_each_seed(20, [](std::uint64_t seed) { compare_with_model(seed, 1, 10); });
 }
 
-TEST(UsageStatistics, AreThoseOfAModelWhereThreadsTakeTurns)
+TEST(UsageStatistics, MatchAModelIfThreadsTakeTurns)
 {
   rmm::test::for_each_seed(20, [](std::uint64_t seed) { compare_with_model(seed, 4, 10); });
 }
@@ -193,7 +193,7 @@ TEST(UsageStatistics, MatchAModelWithoutReadersAtTheSameTime)
   rmm::test::for_each_seed(20, [](std::uint64_t seed) { compare_with_model(seed, 4, 0); });
 }
 
-TEST(UsageStatistics, DoNotTakeALaterCallOfAnotherThreadForAnOverlappingOne)
+TEST(UsageStatistics, DoNotTreatALaterCallOfAnotherThreadAsOverlapping)
 {
   usage_statistics statistics{new_number()};
   for (int i = 0; i < 100; ++i) {
@@ -219,12 +219,12 @@ TEST(UsageStatistics, CountWhatOneThreadAllocatesAndAnotherFrees)
   expect_equal(calls, {1001, 1001, 1901}, "allocations", 0);
 }
 
-/// What each thread had at most is no more than the peak, but together it is.
-TEST(UsageStatistics, FindThePeakOfThreadsThatHadAsMuchOneAfterTheOther)
+/// The peak of each thread does not exceed the total peak, but the sum of their peaks does.
+TEST(UsageStatistics, FindThePeakOfThreadsThatPeakOneAfterTheOther)
 {
   rmm::test::worker first;
   rmm::test::worker second;
-  for (int rounds = 1; rounds < 60; ++rounds) {  // while threads count on their own, and while they do not
+  for (int rounds = 1; rounds < 60; ++rounds) {  // with counters of single threads, and with common counters
     usage_statistics statistics{new_number()};
     for (int i = 0; i < rounds; ++i) {
       for (auto* const each : {&first, &second}) {
@@ -241,7 +241,7 @@ TEST(UsageStatistics, FindThePeakOfThreadsThatHadAsMuchOneAfterTheOther)
   }
 }
 
-/// Threads that never wait for each other, but in turns in which each has the most that it ever has.
+/// Threads that do not wait for each other, in rounds in which each reaches its own peak.
 TEST(UsageStatistics, FindThePeakThatAllThreadsReachTogether)
 {
   constexpr int threads{6};
@@ -266,7 +266,7 @@ TEST(UsageStatistics, FindThePeakThatAllThreadsReachTogether)
     }
   });
   auto const [bytes, calls] = statistics.read();
-  EXPECT_EQ(bytes.peak, 100 + 200 + 300 + 400 + 500 + 600);  // what all have at most, and did have
+  EXPECT_EQ(bytes.peak, 100 + 200 + 300 + 400 + 500 + 600);  // the sum of the threads' peaks, which was reached
   EXPECT_EQ(calls.peak, threads);
   EXPECT_EQ(bytes.value, 0);
   EXPECT_EQ(calls.total, threads * rounds * 301);

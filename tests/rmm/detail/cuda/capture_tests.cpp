@@ -62,7 +62,7 @@ TEST_F(CaptureTest, ABrokenCaptureIsStillOne)
   end(stream, cudaErrorStreamCaptureInvalidated);
 }
 
-TEST_F(CaptureTest, TheLegacyStreamIsBlockedByABlockingStreamAndAskingBreaksNothing)
+TEST_F(CaptureTest, ABlockingCaptureBlocksTheLegacyStreamAndQueriesDoNotBreakIt)
 {
   rmm::cuda_stream const blocking;
   begin(blocking);
@@ -107,7 +107,7 @@ TEST_F(CaptureTest, NoEventIsRecordedInACapture)
   EXPECT_TRUE(event.is_reached());
 }
 
-TEST_F(CaptureTest, TheDeviceIsNotWaitedForWhileAKnownStreamCaptures)
+TEST_F(CaptureTest, TheDeviceIsNotSynchronisedWhileAKnownStreamCaptures)
 {
   begin(stream);
   EXPECT_FALSE(rmm::detail::try_wait_for_device());
@@ -115,7 +115,7 @@ TEST_F(CaptureTest, TheDeviceIsNotWaitedForWhileAKnownStreamCaptures)
   EXPECT_TRUE(rmm::detail::try_wait_for_device());
 }
 
-TEST_F(CaptureTest, TheDeviceIsNotWaitedForWhileABlockingStreamCaptures)
+TEST_F(CaptureTest, TheDeviceIsNotSynchronisedWhileABlockingStreamCaptures)
 {
   cudaStream_t foreign{};
   ASSERT_EQ(cudaStreamCreate(&foreign), cudaSuccess);
@@ -126,7 +126,7 @@ TEST_F(CaptureTest, TheDeviceIsNotWaitedForWhileABlockingStreamCaptures)
   ASSERT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
-TEST_F(CaptureTest, WaitingIsNotKnownToBeAllowedWhileAnotherThreadHoldsTheKnownStreams)
+TEST_F(CaptureTest, WaitingIsUnknownWhileAnotherThreadLocksTheKnownStreams)
 {
   EXPECT_TRUE(rmm::detail::is_known_to_allow_waiting());
   std::promise<void> held;
@@ -140,7 +140,7 @@ TEST_F(CaptureTest, WaitingIsNotKnownToBeAllowedWhileAnotherThreadHoldsTheKnownS
   held.get_future().wait();
   EXPECT_FALSE(rmm::detail::is_known_to_allow_waiting());
   looked.set_value();
-  EXPECT_TRUE(rmm::detail::may_wait_for_device());  // waits for the lock
+  EXPECT_TRUE(rmm::detail::may_wait_for_device());  // waits until the lock is free
   holder.join();
 }
 
@@ -153,7 +153,7 @@ TEST_F(CaptureTest, WaitingIsNotAllowedWhileAKnownStreamCaptures)
   EXPECT_TRUE(rmm::detail::is_known_to_allow_waiting());
 }
 
-TEST_F(CaptureTest, AnAnnouncedCaptureIsFoundByEachStreamThatIsInIt)
+TEST_F(CaptureTest, AnAnnouncedCaptureIsFoundFromEachOfItsStreams)
 {
   rmm::cuda_stream const other{rmm::cuda_stream::flags::non_blocking};
   cudaEvent_t event{};
@@ -162,7 +162,7 @@ TEST_F(CaptureTest, AnAnnouncedCaptureIsFoundByEachStreamThatIsInIt)
   capture_announcement announcement;
   announcement.stream = stream.value();
   announcement.memory = captures.new_memory();
-  captures.add(announcement);  // before the capture
+  captures.add(announcement);  // before the capture begins
   begin(stream);
   ASSERT_EQ(cudaEventRecord(event, stream.value()), cudaSuccess);
   ASSERT_EQ(cudaStreamWaitEvent(other.value(), event, 0), cudaSuccess);

@@ -20,13 +20,13 @@ using rmm::detail::threads_for_pages;
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20U;
 
-TEST(RegisteredMemory, SmallBlocksAreWorthOneThread)
+TEST(RegisteredMemory, SmallBlocksUseOneThread)
 {
   EXPECT_EQ(threads_for_pages(1, 0), 1);
   EXPECT_EQ(threads_for_pages(63 * mebibyte, 8), 1);
 }
 
-TEST(RegisteredMemory, LargeBlocksAreWorthAsManyThreadsAsAreAllowed)
+TEST(RegisteredMemory, LargeBlocksUseAllAllowedThreads)
 {
   EXPECT_EQ(threads_for_pages(64 * mebibyte, 8), 2);
   EXPECT_EQ(threads_for_pages(1024 * mebibyte, 8), 8);
@@ -35,11 +35,11 @@ TEST(RegisteredMemory, LargeBlocksAreWorthAsManyThreadsAsAreAllowed)
 }
 
 struct MakeInParallel : ::testing::Test {
-  /// Makes `bytes` bytes with so many threads; where it should fail is given by the number of the part.
+  /// Makes `bytes` bytes with several threads. The part with the number `failing_part` fails.
   bool make(std::size_t bytes, unsigned threads, int failing_part = -1)
   {
     std::atomic<int> number{0};
-    auto* const memory = reinterpret_cast<char*>(registered_memory_alignment);  // nobody writes there
+    auto* const memory = reinterpret_cast<char*>(registered_memory_alignment);  // an address that no thread writes to
     return make_in_parallel(memory, bytes, threads, [&](char* begin, std::size_t size) {
       std::lock_guard<std::mutex> const lock{mutex};
       parts.insert({static_cast<std::size_t>(begin - memory), size});

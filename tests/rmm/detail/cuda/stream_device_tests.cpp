@@ -18,7 +18,7 @@ using rmm::detail::device_of_running_stream;
 using rmm::detail::device_of_stream;
 
 struct StreamDevice : ::testing::Test {
-  /// A stream on each device.
+  /// Makes a stream on each device.
   void SetUp() override
   {
     for (int device = 0; device < rmm::get_num_cuda_devices(); ++device) {
@@ -39,7 +39,7 @@ struct StreamDevice : ::testing::Test {
   std::vector<std::unique_ptr<rmm::cuda_stream>> streams;
 };
 
-TEST_F(StreamDevice, IsThatOfTheStreamWhicheverIsCurrent)
+TEST_F(StreamDevice, DoesNotDependOnTheCurrentDevice)
 {
   for (int current = 0; current < rmm::get_num_cuda_devices(); ++current) {
     rmm::cuda_set_device_raii const set{rmm::cuda_device_id{current}};
@@ -61,7 +61,7 @@ TEST_F(StreamDevice, OfADefaultStreamIsTheCurrentOne)
   }
 }
 
-TEST_F(StreamDevice, IsKnownToAThreadThatDidNothingWithCuda)
+TEST_F(StreamDevice, IsKnownToAThreadThatHasNotUsedCuda)
 {
   for (std::size_t device = 0; device < streams.size(); ++device) {
     std::thread{[&] { EXPECT_EQ(device_of_stream(streams[device]->value()), static_cast<int>(device)); }}.join();
@@ -69,7 +69,7 @@ TEST_F(StreamDevice, IsKnownToAThreadThatDidNothingWithCuda)
   }
 }
 
-TEST_F(StreamDevice, IsFoundByItsContextToo)
+TEST_F(StreamDevice, IsAlsoFoundThroughItsContext)
 {
   for (std::size_t device = 0; device < streams.size(); ++device) {
     int found{-1};
@@ -94,7 +94,7 @@ TEST_F(StreamDevice, BreaksNoCapture)
       auto const stream = streams[device]->value();
       cudaGraph_t graph{};
       ASSERT_EQ(cudaStreamBeginCapture(stream, mode), cudaSuccess);
-      EXPECT_EQ(device_of_stream(stream), streams.size() == 1 ? 0 : -1);  // with one device there is nothing to ask
+      EXPECT_EQ(device_of_stream(stream), streams.size() == 1 ? 0 : -1);  // with one device, no query is needed
       for (auto const& other : streams) {
         if (other->value() != stream) { EXPECT_NE(device_of_stream(other->value()), -1); }
       }

@@ -21,7 +21,7 @@ using rmm::detail::stream_lifetimes;
 
 cudaStream_t handle(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(4096 * number); }
 
-/// Writes down the streams that end.
+/// A listener that records the streams that end.
 struct ear : stream_end_listener {
   ear() { stream_ends = heard; }
 
@@ -33,7 +33,7 @@ struct ear : stream_end_listener {
   std::vector<cudaStream_t> ended;
 };
 
-TEST(StreamLifetimes, KnowsAStreamFromItsBeginToItsEnd)
+TEST(StreamLifetimes, KnowsAStreamFromBeginToEnd)
 {
   stream_lifetimes lifetimes;
   EXPECT_FALSE(lifetimes.is_known(handle(1)));
@@ -56,7 +56,7 @@ TEST(StreamLifetimes, CountsEnds)
   EXPECT_EQ(ends.load(), before + 1);
 }
 
-TEST(StreamLifetimes, TakesNoNoticeOfUnknownHandles)
+TEST(StreamLifetimes, IgnoresUnknownHandles)
 {
   stream_lifetimes lifetimes;
   ear listener;
@@ -80,7 +80,7 @@ TEST(StreamLifetimes, TellsAllListenersOfAnEnd)
   EXPECT_EQ(second.ended, std::vector<cudaStream_t>{handle(2)});
 }
 
-TEST(StreamLifetimes, ListenersHearBeforeTheHandleMayComeBack)
+TEST(StreamLifetimes, ListenersHearBeforeTheHandleCanBeRecycled)
 {
   stream_lifetimes lifetimes;
   struct checks : stream_end_listener {
@@ -110,10 +110,10 @@ TEST(StreamLifetimes, AListenerThatIsRemovedHearsNoMore)
   lifetimes.end(handle(1));
   EXPECT_TRUE(goes.ended.empty());
   EXPECT_EQ(stays.ended.size(), 1U);
-  lifetimes.remove(goes);  // no harm
+  lifetimes.remove(goes);  // has no effect
 }
 
-TEST(StreamLifetimes, AHandleThatComesBackIsKnownAgain)
+TEST(StreamLifetimes, ARecycledHandleIsKnownAgain)
 {
   stream_lifetimes lifetimes;
   for (std::uint64_t i = 0; i < 10; ++i) {
@@ -144,7 +144,7 @@ TEST(StreamLifetimes, ManyThreadsMayUseIt)
   EXPECT_EQ(listener.ended.size(), 2000U);
 }
 
-TEST(StreamLifetimes, AreOneAProcess)
+TEST(StreamLifetimes, AreOneObjectPerProcess)
 {
   auto* const here = &known_streams();
   stream_lifetimes* there{};
@@ -152,7 +152,7 @@ TEST(StreamLifetimes, AreOneAProcess)
   EXPECT_EQ(here, there);
 }
 
-TEST(StreamLifetimes, SeeTheStreamsThatTheLibraryMakes)
+TEST(StreamLifetimes, IncludeStreamsOfTheLibrary)
 {
   auto const& ends = known_streams().ends();
   std::optional<rmm::cuda_stream> stream{std::in_place};
@@ -162,11 +162,11 @@ TEST(StreamLifetimes, SeeTheStreamsThatTheLibraryMakes)
   rmm::cuda_stream moved{std::move(*stream)};
   stream.reset();
   EXPECT_EQ(ends.load(), before);
-  moved = rmm::cuda_stream{};  // ends the first
+  moved = rmm::cuda_stream{};  // ends the first stream
   EXPECT_EQ(ends.load(), before + 1);
 }
 
-TEST(StreamLifetimes, SeeThoseOfAPool)
+TEST(StreamLifetimes, IncludeStreamsOfAPool)
 {
   auto const before = known_streams().ends().load();
   {
@@ -176,7 +176,7 @@ TEST(StreamLifetimes, SeeThoseOfAPool)
   EXPECT_EQ(known_streams().ends().load(), before + 3);
 }
 
-TEST(StreamLifetimes, DoNotSeeThoseOfTheRuntime)
+TEST(StreamLifetimes, ExcludeStreamsOfTheRuntime)
 {
   cudaStream_t stream{};
   ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Virtual memory as the library sees it, where it takes the simulator to look: what is left behind when a call of the driver fails,
-// which calls are made, and what happens while the process ends. What it does on any device: rmm/detail/cuda.
+// Virtual memory, where the test needs the simulator: leaks after failed driver calls, which calls are made, and the end of the
+// process. virtual_memory_tests.cpp has the tests that run on any device.
 
 #include "../../../support/simulated.hpp"
 
@@ -46,7 +46,7 @@ struct SimulatedVirtualMemory : Simulated {
     cudasim::reset(options);
   }
 
-  /// Leaves a machine as it usually is to tests that are also for real ones.
+  /// Restores the default machine, because other tests also run on real devices.
   void TearDown() override
   {
     Simulated::TearDown();
@@ -105,7 +105,7 @@ TEST_F(SimulatedVirtualMemory, IsLookedForAgainAfterAFailure)
     "");
 }
 
-/// Ends the process with 0 if making memory says that there is no virtual memory.
+/// Ends the process with 0 if making memory reports that there is no virtual memory.
 [[noreturn]] void exit_without_virtual_memory()
 {
   cudasim::inject({"cuInit", 1, cudaErrorInitializationError, 1'000'000});
@@ -151,7 +151,7 @@ TEST_F(SimulatedVirtualMemory, FreesAddressesOnceWhenTheyMove)
 
 TEST_F(SimulatedVirtualMemory, ChangesContextsOnlyForAnotherDevice)
 {
-  ASSERT_EQ(cudaFree(nullptr), cudaSuccess);  // makes a context current
+  ASSERT_EQ(cudaFree(nullptr), cudaSuccess);  // creates a current context
   {
     address_reservation range{0, unit};
     physical_memory const memory{0, unit};
@@ -208,7 +208,7 @@ TEST_F(SimulatedVirtualMemory, IsNotForDevicesWithoutAccess)
 
 // --- faults
 
-/// Maps two chunks, exports and imports one of them, and takes all away again: all that may fail.
+/// Maps two chunks, exports and imports one, and unmaps all. Any of these calls may fail.
 void use_virtual_memory()
 {
   rmm::detail::physical_memory_options options{};
@@ -228,7 +228,7 @@ void use_virtual_memory()
 
 TEST_F(SimulatedVirtualMemory, LeavesNothingBehindWhenACallFails)
 {
-  // Those that take something away are not among them: that they fail is asserted.
+  // Without the calls that free something, because their failures are asserted.
   std::vector<std::pair<std::string, std::uint64_t>> const calls{{"cuMemAddressReserve", 1},
                                                                  {"cuMemCreate", 2},
                                                                  {"cudaGetDeviceCount", 1},

@@ -67,7 +67,7 @@ TEST(Driver, IsFoundAndKept)
   EXPECT_EQ(&rmm::detail::driver(), driver);
 }
 
-TEST(Driver, LacksFunctionsThatThereAreNot)
+TEST(Driver, ReturnsNullForMissingFunctions)
 {
   void (*function)() = [] {};
   EXPECT_FALSE(rmm::detail::find_driver_function(function, "cuNoSuchFunction"));
@@ -83,7 +83,7 @@ TEST(DriverErrors, AreNamedAndExplained)
             "CUDA error in cuMemMap: CUDA driver error 990 unrecognized error code");
 }
 
-TEST(DriverErrors, AreCudaErrorsWhereNoMemoryIsAskedFor)
+TEST(DriverErrors, AreCudaErrorsIfNoMemoryWasRequested)
 {
   EXPECT_NO_THROW(rmm::detail::check_driver(CUDA_SUCCESS, "cuMemMap"));
   EXPECT_THROW(rmm::detail::check_driver(CUDA_ERROR_OUT_OF_MEMORY, "cuMemMap"), rmm::cuda_error);
@@ -146,7 +146,7 @@ TEST(DeviceAccess, IsOfAtLeastOneDevice) { EXPECT_THROW(device_access{{}}, rmm::
 
 // --- addresses and memory
 
-/// On device 0, which need not be current. Memory is counted before and after.
+/// Virtual memory of device 0, which need not be current. Compares free memory before and after.
 struct VirtualMemory : ::testing::Test {
   void SetUp() override
   {
@@ -163,7 +163,7 @@ struct VirtualMemory : ::testing::Test {
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   }
 
-  /// The first copies may take memory for the context, which must not be counted as a test's.
+  /// Makes the context take the memory that it needs for copies, so that tests do not count it.
   static void copy_once()
   {
     void* ptr{};
@@ -226,14 +226,14 @@ TEST_F(VirtualMemory, ReservesAlignedAddresses)
   EXPECT_NE(first.begin(), second.begin());
 }
 
-TEST_F(VirtualMemory, HasNoEndlessAddresses)
+TEST_F(VirtualMemory, HasNoRoomForEndlessAddresses)
 {
   auto const text = message_of<rmm::bad_alloc>([] { address_reservation const range{0, std::size_t{1} << 62U}; });
   EXPECT_TRUE(contains(text, "cuMemAddressReserve: CUDA_ERROR_")) << text;
   EXPECT_THROW((address_reservation{0, unit + 1}), rmm::bad_alloc);
 }
 
-TEST_F(VirtualMemory, KnowsWhatLiesInAReservation)
+TEST_F(VirtualMemory, KnowsWhichAddressesItContains)
 {
   address_reservation const range{0, 4 * unit};
   auto const begin = range.begin();
@@ -272,7 +272,7 @@ TEST_F(VirtualMemory, SaysThatTheDeviceHasNotEnough)
   auto const too_much = free_before / unit * unit + (unit << 10U);
   auto const text     = message_of<rmm::out_of_memory>([&] { physical_memory const memory{0, too_much}; });
   EXPECT_TRUE(contains(text, "cuMemCreate (" + std::to_string(too_much) + " bytes): CUDA_ERROR_OUT_OF_MEMORY")) << text;
-  free_before = free_memory();  // a driver that runs out gives back what it kept for itself
+  free_before = free_memory();  // when the driver runs out of memory, it frees its own
 }
 
 TEST_F(VirtualMemory, SaysThatASizeIsWrong)
@@ -344,11 +344,11 @@ TEST_F(VirtualMemory, ShowsTheSameBytesAtTwoAddresses)
   range.unmap(range.begin(), 2 * unit);
 }
 
-TEST_F(VirtualMemory, IsMappedChunkByChunkAndUnmappedAtOnce)
+TEST_F(VirtualMemory, IsMappedChunkByChunkAndUnmappedTogether)
 {
   constexpr std::size_t count = 16;
   address_reservation range{0, count * unit};
-  for (std::size_t i = 0; i < count; i += 2) {  // every other one
+  for (std::size_t i = 0; i < count; i += 2) {  // every second chunk
     range.map(range.begin() + i * unit, physical_memory{0, unit});
   }
   range.unmap(range.begin(), 3 * unit);
@@ -433,7 +433,7 @@ TEST_F(VirtualMemory, CanBeUsedByPeersThatGetAccess)
 
 // --- sharing
 
-/// The same for memory that can be exported.
+/// Memory that can be exported.
 struct SharedVirtualMemory : VirtualMemory {
   void SetUp() override
   {
@@ -482,7 +482,7 @@ TEST_F(SharedVirtualMemory, IsNotImportedFromAnyDescriptor)
   EXPECT_TRUE(contains(text, "CUDA error in cuMemImportFromShareableHandle: CUDA_ERROR_")) << text;
 }
 
-TEST_F(SharedVirtualMemory, CanBeForNetworkAdapters)
+TEST_F(SharedVirtualMemory, CanBeUsedByNetworkAdapters)
 {
   if (!supported_physical_memory_options(0).gpu_direct_rdma) { GTEST_SKIP() << "the device has no such memory"; }
   options.gpu_direct_rdma = true;
@@ -495,7 +495,7 @@ TEST_F(SharedVirtualMemory, CanBeForNetworkAdapters)
   EXPECT_EQ(properties.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
-TEST_F(SharedVirtualMemory, GoesToTheFabricOrSaysWhyNot)
+TEST_F(SharedVirtualMemory, IsExportedToTheFabricOrReportsWhyNot)
 {
   if (!supported_physical_memory_options(0).fabric) { GTEST_SKIP() << "the device has no fabric handles"; }
   options.descriptors = false;
@@ -504,18 +504,18 @@ TEST_F(SharedVirtualMemory, GoesToTheFabricOrSaysWhyNot)
     physical_memory const memory{0, unit, options};
     auto const imported = physical_memory::import_fabric(0, unit, memory.export_fabric());
     EXPECT_EQ(imported.bytes(), unit);
-  } catch (rmm::bad_alloc const& refused) {  // the program has no channel
+  } catch (rmm::bad_alloc const& refused) {  // this process has no fabric channel
     EXPECT_TRUE(contains(refused.what(), "CUDA_ERROR_NOT_PERMITTED")) << refused.what();
   }
 }
 
-// The other process runs this program again, with the descriptor of the memory as an open file.
+// The other process runs this program again, and inherits the memory's descriptor.
 
 constexpr char const* descriptor_variable = "RMM_TEST_DESCRIPTOR";
 
 bool passes_elsewhere(char const* test, int descriptor)
 {
-  int const inherited = ::fcntl(descriptor, F_DUPFD, 100);  // unlike the driver's own, it stays open in a new program
+  int const inherited = ::fcntl(descriptor, F_DUPFD, 100);  // unlike the driver's descriptor, it stays open after exec
   auto const child    = ::fork();
   auto const description = std::to_string(inherited);
   auto const filter      = std::string{"--gtest_filter="} + test;

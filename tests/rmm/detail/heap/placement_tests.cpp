@@ -25,7 +25,7 @@ constexpr std::size_t granules_of_chunk = 4;
 constexpr std::size_t chunk             = granules_of_chunk * heap_granule;
 constexpr std::uintptr_t origin         = 64 * chunk;
 
-/// A letter for each granule: f free, e empty, x in use. Chunks are empty as a whole.
+/// One letter for each granule: f free, e empty, x in use. A chunk is empty as a whole, or not at all.
 using map_of_granules = std::string;
 
 [[nodiscard]] std::vector<address_range> ranges_of(map_of_granules const& map, char kind)
@@ -42,7 +42,7 @@ using map_of_granules = std::string;
   return ranges;
 }
 
-/// Chunks that a place lacks; nothing if part of it is in use.
+/// Returns how many chunks of a place are not mapped; nothing if part of it is in use.
 [[nodiscard]] std::optional<std::size_t> lacking(map_of_granules const& map, std::size_t first, std::size_t count)
 {
   if (map.find('x', first) < first + count) { return std::nullopt; }
@@ -110,7 +110,7 @@ TEST(Placement, TreatsSimilarRemaindersAsEqual)
 {
   constexpr std::size_t large = std::size_t{2} << 20U;
   constexpr std::size_t bytes = std::size_t{1} << 20U;
-  address_range const exact{origin + 100 * large, bytes};  // in a larger run, for a chunk that is empty is beside it
+  address_range const exact{origin + 100 * large, bytes};  // in a larger run, because the chunk beside it is empty
   std::vector<address_range> const empty{{exact.end(), large}};
   auto const begin_beside = [&](std::size_t rest) {
     return find_placement({{origin, bytes + rest}, exact}, empty, bytes, large).where.begin;
@@ -155,7 +155,7 @@ TEST(Placement, MapsAsFewChunksAsPossible)
   }
 }
 
-/// Memory in chunks of so many units each, from `origin` on.
+/// Chunks of these sizes in units, one after the other from `origin`.
 using sizes_of_chunks = std::vector<std::size_t>;
 
 [[nodiscard]] auto visit_chunks_down(sizes_of_chunks const& sizes)
@@ -203,7 +203,7 @@ TEST(FreeChunks, OfLargeSizesAreTakenWholeOrNotAtAll)
             (std::vector<address_range>{{origin + 4 * chunk, 3 * chunk}}));
 }
 
-TEST(FreeChunks, AreThoseThatFitBeforeALargerOne)
+TEST(FreeChunks, AreTheFittingOnesBeforeALargerOne)
 {
   sizes_of_chunks const sizes{8, 2, 1, 4};
   std::vector<address_range> const all{{origin, 15 * chunk}};
@@ -221,7 +221,7 @@ TEST(FreeChunks, IncludeTheSmallestLargerOneIfTheOthersAreTooFew)
             (std::vector<address_range>{{origin + 7 * chunk, 8 * chunk}}));
 }
 
-TEST(FreeChunks, AreListedExactlyOnceAndAreEnoughIfTheyCanBe)
+TEST(FreeChunks, AreListedOnceAndSufficeIfPossible)
 {
   std::mt19937_64 random{2};
   for (int trial = 0; trial < 5000; ++trial) {

@@ -8,14 +8,14 @@
 
 namespace rmm::test {
 
-/// The seed that the variable RMM_TEST_SEED of the environment has, or else one of the caller's.
+/// Returns the seed in the environment variable RMM_TEST_SEED, or `otherwise`.
 [[nodiscard]] inline std::uint64_t seed_from_environment(std::uint64_t otherwise)
 {
   auto const* const chosen = std::getenv("RMM_TEST_SEED");
   return chosen == nullptr ? otherwise : std::strtoull(chosen, nullptr, 10);
 }
 
-/// Makes decisions: a call with n returns a number below n.
+/// A source of random decisions. A call with n returns a number below n.
 class random_choice {
  public:
   explicit random_choice(std::uint64_t seed) : engine_{seed} {}

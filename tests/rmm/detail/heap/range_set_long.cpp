@@ -43,7 +43,7 @@ TEST(RangeSetLongTrial, AgreesWithTheModelFor100MillionSteps)
   }
 }
 
-// Blocks of a large area are freed one by one and taken again, so that the set grows to tens of thousands of ranges.
+// Frees blocks of a large area one by one and takes them again. The set grows to tens of thousands of ranges.
 TEST(RangeSetLongTrial, AgreesWithTheModelWhenTheSetIsLarge)
 {
   constexpr std::size_t trials          = 5;

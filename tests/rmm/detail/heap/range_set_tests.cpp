@@ -103,7 +103,7 @@ TEST_F(RangeSet, ReturnsTheSizeOfTheFittingRange)
   EXPECT_EQ(set.good_fit(51_g), 0U);
 }
 
-TEST(RangeSetMemory, IsAtMostAHundredthOfLiveBlocksOf4KiB)
+TEST(RangeSetMemory, IsAtMostOnePercentOfLiveBlocksOf4KiB)
 {
   for (std::size_t blocks = 10'000; blocks < 3'000'000; blocks += blocks / 7) {
     range_set set;
@@ -124,7 +124,7 @@ TEST(RangeSetMemory, GrowsGeometricallyWhileItIsSmall)
   EXPECT_LE(growths, 30U);
 }
 
-TEST(RangeSetMemory, GrowsByLittleWhenItIsLarge)
+TEST(RangeSetMemory, GrowsInSmallStepsWhenItIsLarge)
 {
   range_set set;
   ASSERT_TRUE(set.try_reserve(100'000));
@@ -135,7 +135,7 @@ TEST(RangeSetMemory, GrowsByLittleWhenItIsLarge)
   }
 }
 
-/// While it lives, the system gives this program no more addresses.
+/// While it exists, the system gives this process no more addresses.
 struct no_more_addresses {
   no_more_addresses()
   {
@@ -153,7 +153,7 @@ struct no_more_addresses {
 
 bool runs_in_valgrind()
 {
-  char const* const preloaded = std::getenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe): nothing sets it
+  char const* const preloaded = std::getenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe): no thread sets variables
   return preloaded != nullptr && std::string{preloaded}.find("vgpreload") != std::string::npos;
 }
 
@@ -199,8 +199,8 @@ TEST(RangeSetMemory, GrowsALargeSetWithinItsAddresses)
   EXPECT_TRUE(grew);
 }
 
-// Where a set grows, changes to it are checked one by one. A set grows from small to large, splits all chains several times, and
-// moves to other addresses.
+// Checks every change around each growth step. The set grows from small to large, splits all chains several times, and moves to
+// other addresses.
 TEST(RangeSetGrowth, AgreesWithTheModelAroundEachStep)
 {
   struct span {
@@ -228,7 +228,7 @@ TEST(RangeSetGrowth, AgreesWithTheModelAroundEachStep)
     };
     std::size_t growths{};
     for (std::size_t i = 1; set.count() < end; ++i) {
-      auto const at       = i * 7919 % 100'003 * stride;  // each once
+      auto const at       = i * 7919 % 100'003 * stride;  // visits each one once
       auto const capacity = set.capacity();
       bool const is_full  = set.count() == capacity && set.count() >= checked_from;
       if (is_full) { check("full"); }
@@ -289,8 +289,8 @@ double thread_seconds()
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// A few calls are timed together: if they take less than a millisecond, each does. An interrupt can make calls slow once, so that
-// calls are slow only if they are in each of several runs.
+// Times a few calls together. If those take less than a millisecond, so does each call. Interrupts can make any call slow, so calls
+// count as slow only if they are slow in every run.
 TEST(RangeSetGrowth, TakesLessThanAMillisecondPerCallWithAMillionRanges)
 {
 #if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
@@ -343,7 +343,7 @@ TEST_F(RangeSet, KeepsItsRangesWhenItGrows)
   EXPECT_EQ(set.count(), 4U);
   EXPECT_EQ(set.take_exact({3_g, 1_g}).epoch, 3U);
   set.insert({5_g, 1_g}, 9, &list);
-  EXPECT_EQ(set.take_exact({4_g, 2_g}).epoch, 9U);  // found its neighbour
+  EXPECT_EQ(set.take_exact({4_g, 2_g}).epoch, 9U);  // finds its neighbour
 }
 
 TEST_F(RangeSet, TakesFromTheFrontAndKeepsTheRest)
@@ -408,7 +408,7 @@ TEST_F(RangeSet, NeverCoalescesAcrossASeamOnTheLeft)
   EXPECT_EQ(set.count(), 2U);
   EXPECT_EQ(set.largest(), 4_g);
   EXPECT_TRUE(set.validate(&seams));
-  EXPECT_FALSE(set.validate());  // without the seam they should have been coalesced
+  EXPECT_FALSE(set.validate());  // fails: without the seam, the ranges must be coalesced
 }
 
 TEST_F(RangeSet, NeverCoalescesAcrossASeamOnTheRight)
@@ -426,7 +426,7 @@ TEST_F(RangeSet, CoalescedRangeHasTheLatestEpochOfItsParts)
   for (std::array<std::uint64_t, 3> const epochs : {std::array<std::uint64_t, 3>{9, 5, 3}, {5, 9, 3}, {3, 5, 9}}) {
     insert(8_g, 1_g, epochs[0]);
     insert(10_g, 1_g, epochs[2]);
-    insert(9_g, 1_g, epochs[1]);  // coalesces with both
+    insert(9_g, 1_g, epochs[1]);  // coalesces with both neighbours
     EXPECT_EQ(set.take(3_g).epoch, 9U);
   }
 }
@@ -505,7 +505,7 @@ TEST_F(RangeSet, TakeGoodLooksAtFewOfManyRanges)
 TEST_F(RangeSet, TakeGoodFindsARangeBehindManyTooSmallOnes)
 {
   ASSERT_TRUE(set.try_reserve(1001));
-  insert(1000_g, 1001_g);  // all in one bin, this one at its end
+  insert(1000_g, 1001_g);  // all in one bin, the fitting one last
   for (std::size_t i = 1; i <= 1000; ++i) { insert((i + 1) * 2000_g, 1000_g); }
   EXPECT_EQ(set.good_fit(1001_g), 1001_g);
   EXPECT_EQ(set.take_good(1001_g).begin, 1000_g);
@@ -652,7 +652,7 @@ TEST_F(RangeSet, IsEmptyAfterClear)
   EXPECT_EQ(set.capacity(), capacity);
   EXPECT_FALSE(set.take(1_g));
   EXPECT_TRUE(set.validate());
-  insert(102_g, 2_g);  // no neighbour is left
+  insert(102_g, 2_g);  // finds no neighbour
   EXPECT_EQ(set.count(), 1U);
   EXPECT_EQ(set.largest(), 2_g);
 }
@@ -698,7 +698,7 @@ TEST_F(RangeSet, JoinsWithNeighboursWhenItIsFull)
 
 TEST_F(RangeSet, FindsNeighboursInConstantTimeAmongAddressesAtEvenDistances)
 {
-  constexpr std::size_t ranges   = 200'000;  // in one hash chain they would take minutes
+  constexpr std::size_t ranges   = 200'000;  // with one hash chain, this would take minutes
   constexpr std::size_t distance = std::size_t{1} << 21U;
   ASSERT_TRUE(set.try_reserve(ranges + 1));
 #if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
@@ -744,7 +744,7 @@ TEST_F(RangeSet, KnowsWhetherARangeHasSoManyBytes)
   EXPECT_FALSE(range_set{}.has_range_of(0));  // without host memory
   EXPECT_FALSE(set.has_range_of(1_g));
   ASSERT_TRUE(set.try_reserve(3));
-  insert(1'000_g, 3'001_g);  // in a bin with others of nearly its size
+  insert(1'000_g, 3'001_g);  // in a bin with ranges of similar size
   insert(10'000_g, 3'003_g);
   insert(100_g, 2_g);
   EXPECT_TRUE(set.has_range_of(1_g));
@@ -781,7 +781,7 @@ TEST_F(RangeSet, TakesFromTheMiddleOfARangeThatBeginsAtAnAddress)
   EXPECT_TRUE(set.validate());
   EXPECT_EQ(set.range_beginning_at(100_g).range.bytes, 3_g);
   EXPECT_EQ(set.range_beginning_at(105_g).range.bytes, 4_g);
-  EXPECT_FALSE(set.take_exact({102_g, 2_g}, 100_g));  // reaches out of it
+  EXPECT_FALSE(set.take_exact({102_g, 2_g}, 100_g));  // extends beyond the range
 }
 
 TEST_F(RangeSet, TakesAllOfALargerSet)
@@ -800,7 +800,7 @@ TEST_F(RangeSet, TakesAllOfALargerSet)
   EXPECT_EQ(set.range_beginning_at(500_g).range.bytes, 5_g);
   EXPECT_EQ(set.range_beginning_at(500_g).epoch, 70U);
   EXPECT_EQ(set.range_beginning_at(900_g).epoch, 9U);
-  set.insert({1_g, 1_g}, 0);  // the room of the larger one
+  set.insert({1_g, 1_g}, 0);  // still has the capacity of the larger set
   ASSERT_TRUE(other.try_reserve(1));
   other.insert({1_g, 1_g}, 0);
   EXPECT_TRUE(other.validate());
@@ -827,7 +827,7 @@ TEST_F(RangeSet, VisitsEachRangeOfASetThatWasMuchLarger)
   EXPECT_TRUE(set.validate());
 }
 
-TEST_F(RangeSet, VisitsSomeRangesAtATimeAndAllInTurn)
+TEST_F(RangeSet, VisitsAFewRangesPerCallAndAllInTurn)
 {
   ASSERT_TRUE(set.try_reserve(10));
   for (std::size_t at = 1; at <= 10; ++at) { insert(at * 10_g, 1_g); }
@@ -840,7 +840,7 @@ TEST_F(RangeSet, VisitsSomeRangesAtATimeAndAllInTurn)
     set.for_some(next, 4, [&](address_range range, std::uint64_t) { found.push_back(range.begin / 10_g); });
     counts.push_back(found.size() - before);
   }
-  EXPECT_EQ(counts, (std::vector<std::size_t>{4, 3, 2, 4}));  // the last one begins again
+  EXPECT_EQ(counts, (std::vector<std::size_t>{4, 3, 2, 4}));  // wraps around to the first
   std::sort(found.begin(), found.begin() + 9);
   EXPECT_EQ(std::unique(found.begin(), found.begin() + 9), found.begin() + 9);
 }
@@ -865,7 +865,7 @@ TEST_F(RangeSet, BoundsTheBytesOfSoManyRanges)
   EXPECT_EQ(set.most_bytes_of(903), set.total_bytes());
 }
 
-TEST_F(RangeSet, TellsASizeThatFewRangesExceed)
+TEST_F(RangeSet, ReturnsASizeThatFewRangesExceed)
 {
   EXPECT_EQ(set.size_of_all_but(0), 0U);
   ASSERT_TRUE(set.try_reserve(100));

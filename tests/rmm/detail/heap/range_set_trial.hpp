@@ -16,10 +16,10 @@
 
 namespace rmm::test {
 
-/// A range_set in arbitrary use, compared with a model at every step. What it gets wrong is thrown as std::logic_error.
+/// Random use of a range_set, compared with a model after every step. Throws std::logic_error if they differ.
 ///
-/// The ranges come from some blocks that lie side by side in memory, with seams between them. Whatever decides what happens,
-/// random numbers or the bytes of a fuzzer, is a function `choose(n)` that returns a number below n.
+/// The ranges come from blocks that touch in memory, with seams between them. A function `choose(n)`, which returns a number below
+/// n, makes all decisions: from random numbers, or from the bytes of a fuzzer.
 class range_set_trial {
  public:
   range_set_trial(std::size_t block_count, std::size_t granules)
@@ -36,7 +36,7 @@ class range_set_trial {
 
   [[nodiscard]] std::size_t live_blocks() const { return live_.size(); }
 
-  /// One call that a pool could make.
+  /// Makes one call like those of a pool.
   template <class Choose>
   void step(Choose&& choose)
   {
@@ -67,14 +67,14 @@ class range_set_trial {
     }
   }
 
-  /// Compares all there is.
+  /// Compares everything with the model.
   void check() const
   {
     require(set_.validate(&list_), "invariant");
     require(model_.matches(set_), "the same ranges as the model");
   }
 
-  /// Gives all live blocks back, in an order that `choose` makes, and checks that nothing but the whole blocks remains.
+  /// Frees all live blocks in an order that `choose` makes. Checks that only the whole blocks remain.
   template <class Choose>
   void finish(Choose&& choose)
   {
@@ -114,7 +114,7 @@ class range_set_trial {
     return choose(static_cast<std::size_t>(clock_) + 1);
   }
 
-  /// What a pool does before it allocates: room for a range more for each live block, and for one that is cut in two.
+  /// Reserves as a pool does before it allocates: room for one more range per live block, and for a range that is cut in two.
   void reserve()
   {
     require(set_.count() <= live_.size() + block_count_, "not more ranges than gaps between live blocks");
@@ -124,7 +124,7 @@ class range_set_trial {
   void insert(detail::address_range range)
   {
     ++clock_;
-    auto const epoch = clock_ % 3 == 0 ? clock_ / 2 : clock_;  // some are older than their neighbours
+    auto const epoch = clock_ % 3 == 0 ? clock_ / 2 : clock_;  // some ranges are older than their neighbours
     model_.insert(range, epoch);
     set_.insert(range, epoch, &list_);
   }
@@ -163,7 +163,7 @@ class range_set_trial {
     block = {block.begin + part, block.bytes - part};
   }
 
-  /// Notes what was taken. Returns the size of the range that it was part of.
+  /// Records a range that was taken. Returns the size of the range that it was cut from.
   std::size_t took(detail::address_range range, std::uint64_t epoch)
   {
     auto const whole = model_.remove(range);
@@ -172,7 +172,7 @@ class range_set_trial {
     return whole.bytes;
   }
 
-  /// The least size that is surely in a bin above that of `bytes`.
+  /// Returns a size that is certainly in a larger bin than `bytes`.
   [[nodiscard]] static std::size_t next_bin(std::size_t bytes) { return bytes + bytes / 32 + detail::heap_granule; }
 
   void take(std::size_t bytes)
@@ -265,7 +265,7 @@ class range_set_trial {
     }
     require(set_.empty() && set_.total_bytes() == 0 && set_.validate(&list_), "empty after all has moved");
     require(other.validate(&list_) && model_.matches(other), "has what the model has");
-    reserve();  // take_all_of() exchanged the memory of the sets, and finish() reserves none
+    reserve();  // take_all_of() swapped the memory of the sets, and finish() reserves none
     other.move_to(set_, &list_);
   }
 
@@ -277,7 +277,7 @@ class range_set_trial {
   detail::range_set set_;
   std::vector<detail::address_range> live_;
   std::uint64_t clock_{};
-  bool draining_{};  // gives more back than it takes
+  bool draining_{};  // whether it frees more than it takes
 };
 
 }  // namespace rmm::test

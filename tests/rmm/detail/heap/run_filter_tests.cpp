@@ -34,7 +34,7 @@ TEST(RunFilter, KeepsNoHoles)
   EXPECT_FALSE(filter.may_be_in_run(range_of(2'000, 1)));
 }
 
-TEST(RunFilter, KeepsARunAndHardlyAnythingElse)
+TEST(RunFilter, KeepsARunAndLittleElse)
 {
   run_filter filter{100 * heap_granule, 0, 10'100, 10'100 * heap_granule};
   for (std::size_t i = 0; i != 10'000; ++i) { filter.add(range_of(2 * i, 1)); }
@@ -68,7 +68,7 @@ TEST(RunFilter, KeepsRunsAtAnEdge)
   EXPECT_FALSE(filter.may_be_in_run(range_of(9'777, 1)));
 }
 
-TEST(RunFilter, KeepsEverythingWhereAllIsFull)
+TEST(RunFilter, KeepsEverythingIfTheBitsAreFull)
 {
   run_filter filter{4 * heap_granule, 0, 1 << 14, (1 << 14) * heap_granule};
   for (std::size_t i = 0; i != 1 << 14; ++i) { filter.add(range_of(i, 1)); }
@@ -76,7 +76,7 @@ TEST(RunFilter, KeepsEverythingWhereAllIsFull)
   EXPECT_TRUE(filter.may_be_in_run(range_of(1234, 1)));
 }
 
-TEST(RunFilter, SaysWhereItCannotTell)
+TEST(RunFilter, ReportsIfItCannotTell)
 {
   EXPECT_TRUE(run_filter::can_tell(2 * heap_granule, 0));
   EXPECT_FALSE(run_filter::can_tell(heap_granule, 0));
@@ -84,7 +84,7 @@ TEST(RunFilter, SaysWhereItCannotTell)
   EXPECT_TRUE(run_filter::can_tell(801 * heap_granule, 100 * heap_granule));
 }
 
-/// Runs of listed pieces, with unlisted ones of up to `gap` granules between them and at the ends: R2.
+/// R2: runs of listed pieces, with unlisted pieces of up to `gap` granules between them and at their ends.
 TEST(RunFilter, KeepsEachRunWhole)
 {
   auto const seed = rmm::test::seed_from_environment(1);

@@ -15,7 +15,7 @@
 
 namespace rmm::test {
 
-/// What a range_set has to hold, in the plainest form: for comparing with it.
+/// A simple model of a range_set, to compare it with.
 class shadow_ranges {
  public:
   struct range {
@@ -25,7 +25,7 @@ class shadow_ranges {
 
   explicit shadow_ranges(std::set<std::uintptr_t> seams = {}) : seams_{std::move(seams)} {}
 
-  /// Throws std::logic_error if the range overlaps one that is there.
+  /// Throws std::logic_error if the range overlaps another.
   void insert(detail::address_range added, std::uint64_t epoch)
   {
     auto const next = ranges_.lower_bound(added.begin);
@@ -51,7 +51,7 @@ class shadow_ranges {
     ranges_[added.begin] = {added.bytes, epoch};
   }
 
-  /// Removes these addresses. Returns what they were part of; throws std::logic_error if they do not all lie in one range.
+  /// Removes these addresses. Returns the range that contained them. Throws std::logic_error if none contains all of them.
   range remove(detail::address_range removed)
   {
     auto const whole = find(removed);
@@ -65,10 +65,10 @@ class shadow_ranges {
     return held;
   }
 
-  /// Whether these addresses all lie in one range.
+  /// Returns whether one range contains all these addresses.
   [[nodiscard]] bool holds(detail::address_range wanted) const { return find(wanted) != ranges_.end(); }
 
-  /// Bytes of the smallest range of at least `bytes` bytes with an epoch of at most `newest`; 0 if there is none.
+  /// Returns the size of the smallest range with at least `bytes` bytes and an epoch of at most `newest`; 0 if there is none.
   [[nodiscard]] std::size_t best_fit(std::size_t bytes, std::uint64_t newest = detail::range_set::any_epoch) const
   {
     std::size_t best{};
@@ -78,7 +78,7 @@ class shadow_ranges {
     return best;
   }
 
-  /// The range highest in memory that has at least `bytes` bytes; empty if there is none.
+  /// Returns the range at the highest address that has at least `bytes` bytes; empty if there is none.
   [[nodiscard]] detail::address_range highest_fit(std::size_t bytes) const
   {
     detail::address_range highest{};
@@ -88,7 +88,7 @@ class shadow_ranges {
     return highest;
   }
 
-  /// Whether these addresses are the end of a range.
+  /// Returns whether these addresses are the end of a range.
   [[nodiscard]] bool are_an_end(detail::address_range wanted) const
   {
     auto const whole = find(wanted);
@@ -111,7 +111,7 @@ class shadow_ranges {
     total_bytes_ = 0;
   }
 
-  /// Whether `set` holds the same ranges with the same epochs, and its figures are right.
+  /// Returns whether `set` holds these ranges with these epochs, and its figures are right.
   [[nodiscard]] bool matches(detail::range_set const& set) const
   {
     std::size_t same{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Ranges as they are where the build leaves them off.
+// Tests RMM_FUNC_RANGE without RMM_NVTX.
 #undef RMM_NVTX
 #include <rmm/detail/nvtx/func_range.hpp>
 

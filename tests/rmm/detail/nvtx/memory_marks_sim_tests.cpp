@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a tool hears of the memory of pools through NVTX. The program is compiled with RMM_NVTX, and has its own tool.
+// The NVTX memory events of pools, as a tool receives them. The program is compiled with RMM_NVTX and has its own tool.
 
 #include <rmm/detail/nvtx/memory_marks.hpp>
 
@@ -35,7 +35,7 @@ constexpr std::size_t MiB = 1024 * KiB;
 
 using ranges = std::map<std::uintptr_t, std::size_t>;
 
-/// A tool, as NVTX loads one: it keeps what it is told, and objects to what makes no sense.
+/// A tool that NVTX loads. It records heaps and regions, and objects to events that contradict each other.
 struct listening_tool {
   std::mutex mutex;
   ranges heaps;
@@ -109,7 +109,7 @@ struct listening_tool {
     }
   }
 
-  /// Regions that touch each other as one.
+  /// Coalesces regions that touch.
   [[nodiscard]] static ranges joined(ranges const& parts)
   {
     ranges all;
@@ -135,7 +135,7 @@ int NVTX_API start_tool(nvtxExtModuleInfo_t* module)
   return 1;
 }
 
-// NVTX looks there when it is first used.
+// NVTX calls this pointer when it is first used.
 [[maybe_unused]] auto const tool_is_there = InitializeInjectionNvtxExtension_fnptr = start_tool;
 
 struct MemoryMarks : FreshMachine {
@@ -151,7 +151,7 @@ struct MemoryMarks : FreshMachine {
     Simulated::TearDown();
   }
 
-  /// Allocates and frees at random; what is allocated has to be what the tool knows, all the time.
+  /// Allocates and frees at random. After each step, the regions of the tool must be the live allocations.
   template <class Resource, class Now>
   void run_random_program(Resource& mr, std::uint64_t seed, std::size_t largest, Now now_and_then)
   {
@@ -176,7 +176,7 @@ struct MemoryMarks : FreshMachine {
   }
 };
 
-TEST_F(MemoryMarks, TellWhatIsAllocatedInAPoolToTheByte)
+TEST_F(MemoryMarks, ReportAllocationsOfAPoolToTheByte)
 {
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 1 * MiB};
   EXPECT_EQ(tool.heaps.size(), 1U);
@@ -186,7 +186,7 @@ TEST_F(MemoryMarks, TellWhatIsAllocatedInAPoolToTheByte)
   EXPECT_TRUE(tool.regions.empty());
 }
 
-TEST_F(MemoryMarks, AreNotPassedByCallsThatWaitForNothing)
+TEST_F(MemoryMarks, AreNotBypassedByNonblockingCalls)
 {
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 1 * MiB};
   mr.set_check_capture(false);
@@ -207,7 +207,7 @@ TEST_F(MemoryMarks, FollowAPoolThatGrows)
   });
 }
 
-TEST_F(MemoryMarks, FollowAnElasticPoolThatGrowsInPlaceAndGivesBack)
+TEST_F(MemoryMarks, FollowAnElasticPoolThatGrowsInPlaceAndTrims)
 {
   rmm::test::for_each_seed(4, [&](std::uint64_t seed) {
     rmm::mr::elastic_pool_memory_resource mr;
@@ -225,7 +225,7 @@ TEST_F(MemoryMarks, FollowAnArenaAndBlocksOfOneSize)
   run_random_program(blocks, 1, 64 * KiB, [](int) {});
 }
 
-TEST_F(MemoryMarks, AreThoseOfTheInnermostPool)
+TEST_F(MemoryMarks, ComeFromTheInnermostPoolOnly)
 {
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> outer{&cuda, 4 * MiB};
   void* const beside = outer.allocate(300);
@@ -242,7 +242,7 @@ TEST_F(MemoryMarks, AreThoseOfTheInnermostPool)
   outer.deallocate(beside, 300);
 }
 
-TEST_F(MemoryMarks, TakeWhatAReservationHoldsAsAllocated)
+TEST_F(MemoryMarks, CountReservedMemoryAsAllocated)
 {
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 1 * MiB};
   {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Ranges as they are where the build turns them on.
+// Tests ranges with RMM_NVTX.
 #ifndef RMM_NVTX
 #define RMM_NVTX
 #endif
@@ -21,12 +21,12 @@ int marked_function(int value)
 
 TEST(NvtxRanges, HaveADomainOfTheirOwn) { EXPECT_EQ(std::string{rmm::librmm_domain::name}, "librmm"); }
 
-TEST(NvtxRanges, ScopedRangeIsThatOfNvtx)
+TEST(NvtxRanges, ScopedRangeIsTheTypeOfNvtx)
 {
   static_assert(std::is_same_v<rmm::scoped_range, nvtx3::scoped_range_in<rmm::librmm_domain>>);
   rmm::scoped_range const range{"a test"};
 }
 
-TEST(NvtxRanges, MarkFunctionsWithoutChangingThem) { EXPECT_EQ(marked_function(1), 2); }
+TEST(NvtxRanges, DoNotChangeMarkedFunctions) { EXPECT_EQ(marked_function(1), 2); }
 
 }  // namespace

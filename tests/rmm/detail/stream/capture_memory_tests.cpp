@@ -101,7 +101,7 @@ TEST_F(CapturedMemory, ReleasesEachChunkWithItsLastBlock)
   EXPECT_TRUE(memory.check_invariants());
 }
 
-// What a check finds ends the program where each change is checked.
+// In builds that check every change, a broken invariant ends the program.
 #if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
 #define EXPECT_BROKEN_BY(statement) EXPECT_DEATH(statement, "Assertion `")
 #else
@@ -125,7 +125,7 @@ TEST_F(CapturedMemory, CheckFindsFreeMemoryOutsideOfChunks)
   memory.add_chunk({base, 1024});
   memory.set_released();
   auto const let_go = [](address_range, bool) { return true; };
-  EXPECT_BROKEN_BY(memory.leave(let_go));  // and does not forget what is free
+  EXPECT_BROKEN_BY(memory.leave(let_go));  // leave() does not forget free memory
 }
 
 #if RMM_ASSERTIONS_ENABLED

@@ -63,7 +63,7 @@ TEST_F(DeviceWaits, WaitsForTheHomeDeviceIfTheSetIsEmpty)
   EXPECT_FALSE(near_is_done());
 }
 
-TEST_F(DeviceWaits, WaitsForEveryDeviceInPlaceOfOneThatIsNotKnown)
+TEST_F(DeviceWaits, WaitsForAllDevicesIfOneIsUnknown)
 {
   EXPECT_TRUE(device_waits{0}.try_wait_for(device_waits::set_of(-1), allowed));
   EXPECT_TRUE(near_is_done());

@@ -22,7 +22,7 @@ constexpr std::uintptr_t base = std::uintptr_t{1} << 30;
 struct FreeStore : ::testing::Test {
   FreeStore() { spare.reserve(2); }
 
-  /// A fence for what `stream` has done up to now.
+  /// Records a fence for the work of `stream` so far.
   void add_fence()
   {
     owned_event event;
@@ -81,7 +81,7 @@ TEST_F(FreeStore, KeepsSpareEventsUpToTheCapacity)
   EXPECT_FALSE(store.has_fences());
   EXPECT_EQ(store.reached(), store.newest());
   EXPECT_EQ(spare.size(), spare.capacity());
-  EXPECT_TRUE(spare.back().try_record(stream.value()));  // usable again
+  EXPECT_TRUE(spare.back().try_record(stream.value()));  // must be usable again
 }
 
 TEST_F(FreeStore, MakesAStreamWaitForItsFence)
@@ -96,13 +96,13 @@ TEST_F(FreeStore, WaitsOnceForAllMemoryOfAnEpoch)
   add_fence();
   add_fence();
   rmm::cuda_stream other;
-  EXPECT_TRUE(store.try_make_noted_wait(other.value(), false));  // nothing is noted
+  EXPECT_TRUE(store.try_make_noted_wait(other.value(), false));  // no wait was noted
   store.note_wait(store.newest());
   store.note_wait(store.newest() - 1);
   EXPECT_FALSE(store.try_make_noted_wait(other.value(), false));
   store.note_wait(store.newest());
   EXPECT_TRUE(store.try_make_noted_wait(other.value(), true));
-  EXPECT_TRUE(store.try_make_noted_wait(other.value(), false));  // it was made
+  EXPECT_TRUE(store.try_make_noted_wait(other.value(), false));  // the noted wait was made
 }
 
 TEST_F(FreeStore, KeepsTheOrderOfFencesWhileSomeAreDropped)

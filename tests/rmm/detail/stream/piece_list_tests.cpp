@@ -42,12 +42,12 @@ constexpr std::uintptr_t base = std::uintptr_t{1} << 40;
 struct PieceList : ::testing::Test {
   PieceList() : first{shared.find_or_make(1, 0)}
   {
-    first->unfenced().push_back({base, heap_granule});  // another store drops those that are empty
+    first->unfenced().push_back({base, heap_granule});  // drops empty stores
     second = shared.find_or_make(2, 0);
     first->unfenced().clear();
   }
 
-  /// Granules from the beginning of the memory.
+  /// Adds a free range. The position is in granules from the begin of the memory.
   static void add(free_store& store, std::size_t begin, std::size_t granules)
   {
     ASSERT_TRUE(store.try_make_room(1));
@@ -56,7 +56,7 @@ struct PieceList : ::testing::Test {
 
   [[nodiscard]] piece_list make(wanted_runs const& wanted) { return {shared, caches, limits.seams(), wanted}; }
 
-  /// A pattern in which no two ranges of a set touch.
+  /// Adds ranges in a pattern in which no two of them touch.
   void add_pairs(free_store& store, std::size_t count, std::size_t at)
   {
     for (std::size_t i = 0; i != count; ++i) { add(store, at + 4 * i, 2); }
@@ -147,14 +147,14 @@ TEST_F(PieceList, FindsPiecesThatTouchAnEdge)
   add_pairs(shared.idle(), 10'000, 0);
   std::vector<std::uintptr_t> const edges{base + 402 * heap_granule, base + 804 * heap_granule};
   auto const runs = make({1'000 * heap_granule, &edges}).runs();
-  EXPECT_EQ(make({100'000 * heap_granule, &edges}).runs().size(), 2U);  // also if all that is free is less
+  EXPECT_EQ(make({100'000 * heap_granule, &edges}).runs().size(), 2U);  // even if the total of free memory is smaller
   ASSERT_EQ(runs.size(), 2U);
   EXPECT_TRUE(are_equal(runs[0], {base + 400 * heap_granule, 2 * heap_granule}));
   EXPECT_TRUE(are_equal(runs[1], {base + 804 * heap_granule, 2 * heap_granule}));
 }
 
-/// Holes of two granules everywhere, of several stores in turn, and a run that is nearly long enough.
-TEST_F(PieceList, ListsHardlyAnyPiecesIfNoRunIsLongEnough)
+/// Free holes of two granules everywhere, in alternating stores, and one run that is almost long enough.
+TEST_F(PieceList, ListsFewPiecesIfNoRunIsLongEnough)
 {
   constexpr std::size_t holes = 100'000;
   for (std::size_t i = 0; i != holes; ++i) {
@@ -170,18 +170,18 @@ TEST_F(PieceList, ListsHardlyAnyPiecesIfNoRunIsLongEnough)
   EXPECT_EQ(make({1'000 * heap_granule, &edges}).runs().size(), 1U);
 }
 
-/// How the memory of a random test is divided.
+/// The shape of the memory in a random test.
 struct random_memory {
   std::size_t granules;
   std::size_t largest_piece;  // in granules
   std::size_t used_of_100;
-  std::size_t idle_of_8;  // the share of the idle store; the others are two
-  std::size_t seam_each;  // so many pieces, about
+  std::size_t idle_of_8;  // the share of the idle store; two other stores have the rest
+  std::size_t seam_each;  // one seam for about so many pieces
 };
 
-/// Of the runs in a list of everything, those that are wanted are in a list of what is wanted, and no others.
+/// A list of wanted runs must contain exactly the wanted runs of a list of everything.
 struct RandomPieceList : PieceList, ::testing::WithParamInterface<random_memory> {
-  /// Returns the runs of the list of everything.
+  /// Fills the memory. Returns the runs in a list of everything.
   std::vector<address_range> fill(rmm::test::random_choice& random)
   {
     auto const memory = GetParam();

@@ -14,10 +14,10 @@ namespace {
 
 using rmm::detail::slow_path;
 
-/// A handle that names no default stream.
+/// Returns a handle that is not a default stream's.
 [[nodiscard]] cudaStream_t plain() { return reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1000}); }  // NOLINT
 
-TEST(SlowPath, TakesNoCallsWithoutAReason)
+TEST(SlowPath, TakesNoCallsInitially)
 {
   slow_path const slow;
   EXPECT_FALSE(slow.takes_allocation(plain()));
@@ -71,7 +71,7 @@ TEST(SlowPath, NeverAsksTheLegacyStreamForCaptures)
   EXPECT_EQ(slow.reasons_for(slow_path::any, cudaStreamLegacy), slow_path::owner_asks);
 }
 
-/// P1, whichever thread is the last.
+/// P1 must hold whichever thread sets its reason last.
 TEST(SlowPath, KeepsFloorsRightWhenThreadsSetReasonsConcurrently)
 {
   for (int turn = 0; turn != 200; ++turn) {

@@ -22,7 +22,7 @@ using rmm::detail::small_sizes;
 using rmm::detail::stack_places;
 using rmm::detail::stream_cache;
 
-constexpr std::uintptr_t base = std::uintptr_t{1} << 30;  // no memory is touched
+constexpr std::uintptr_t base = std::uintptr_t{1} << 30;  // an address that is never accessed
 constexpr std::size_t KiB     = 1024;
 
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
@@ -33,26 +33,26 @@ static_assert(stack_places(1) == 64 && stack_places(small_sizes) == 8);
 struct StreamCache : ::testing::Test {
   StreamCache() { limits.most_unfenced_bytes = 1024 * KiB; }
 
-  /// A range that the cache may take from.
+  /// Adds a free range to the cache.
   void give(std::uintptr_t begin, std::size_t bytes)
   {
     ASSERT_TRUE(cache.try_make_room(1));
     cache.add_range({begin, bytes});
   }
 
-  /// Puts a block of others onto its stack, which is made where it is missing.
+  /// Pushes a block of another cache. Makes the stack if it is missing.
   [[nodiscard]] bool push(std::uintptr_t block, std::size_t granules)
   {
     return cache.try_push(pointer(block), granules) ||
            (cache.try_add_stack(granules) && cache.try_push(pointer(block), granules));
   }
 
-  /// Claims for blocks that the tests hand to the cache, as if another one had cut them.
+  /// Claims for the blocks that tests hand to the cache, as if other caches had cut them.
   void SetUp() override { ASSERT_TRUE(limits.reserve.try_claim(4096)); }
 
   void TearDown() override { EXPECT_TRUE(cache.check_invariants()); }
 
-  /// Claims that blocks have, but for those of SetUp().
+  /// Returns the claims without those of SetUp().
   [[nodiscard]] std::int64_t claims() const
   {
     return static_cast<std::int64_t>(limits.reserve.claimed()) - 4096 - static_cast<std::int64_t>(cache.spare_claims());
@@ -154,7 +154,7 @@ TEST_F(StreamCache, FailedFenceChangesNothing)
   ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   auto const taken = cache.take_event();
-  EXPECT_FALSE(cache.fence(stream.value()));  // it has no event any more
+  EXPECT_FALSE(cache.fence(stream.value()));  // the cache has no event left
   EXPECT_EQ(cache.unfenced_count(), 2U);
   EXPECT_FALSE(cache.has_fenced(1));
   EXPECT_TRUE(cache.ranges().empty());
@@ -172,7 +172,7 @@ TEST_F(StreamCache, FenceCoalescesRecentBlocksWithRanges)
 
 TEST_F(StreamCache, CoalescesRecentBlocksAFewAtATimeAfterAFence)
 {
-  cache.note_live(64 * 1024 * KiB);  // they are its own blocks
+  cache.note_live(64 * 1024 * KiB);  // the cache counts the freed blocks as its own
   for (std::size_t i = 0; i < 128; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
   ASSERT_TRUE(cache.fence(stream.value()));
   EXPECT_TRUE(cache.has_fenced_blocks());
@@ -192,10 +192,10 @@ TEST_F(StreamCache, CoalescesRecentBlocksAFewAtATimeAfterAFence)
 
 TEST_F(StreamCache, CoalescesAllFencedBlocksOnRequest)
 {
-  cache.note_live(64 * 1024 * KiB);  // they are its own blocks
+  cache.note_live(64 * 1024 * KiB);  // the cache counts the freed blocks as its own
   EXPECT_FALSE(cache.coalesce_fenced());
   for (std::size_t i = 0; i < 64; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
-  EXPECT_FALSE(cache.coalesce_fenced());  // not fenced
+  EXPECT_FALSE(cache.coalesce_fenced());  // they have no fence yet
   ASSERT_TRUE(cache.fence(stream.value()));
   EXPECT_TRUE(cache.coalesce_fenced());
   EXPECT_EQ(cache.ranges().largest(), 64 * 128 * KiB);
@@ -215,21 +215,21 @@ TEST_F(StreamCache, MovesBlocksUnusedBetweenTwoFencesToRanges)
   EXPECT_EQ(cache.ranges().largest(), 5 * 512U);
   EXPECT_EQ(cache.ranges().total_bytes(), 5 * 512U + 5 * 256U);
   EXPECT_TRUE(cache.check_invariants());
-  EXPECT_EQ(cache.try_pop(2), pointer(base + 7 * 512));  // those that were in use stay
+  EXPECT_EQ(cache.try_pop(2), pointer(base + 7 * 512));  // recently used blocks stay
   EXPECT_EQ(cache.try_pop(5), nullptr);
 }
 
 TEST_F(StreamCache, CoalescesAfterTheFenceIfMuchIsFree)
 {
   limits.scarce_bytes = 128 * KiB;
-  cache.note_live(1024 * KiB);  // they are its own blocks
+  cache.note_live(1024 * KiB);  // the cache counts the freed blocks as its own
   ASSERT_TRUE(cache.try_make_room(1));
   cache.add_range({8 * base, 128 * KiB});
   ASSERT_TRUE(push(base, 2));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   for (std::size_t i = 0; i < 2; ++i) {
     ASSERT_TRUE(cache.fence(stream.value()));
-    EXPECT_EQ(cache.ranges().total_bytes(), (i + 1) * 128 * KiB);  // at the second what was recent at the first
+    EXPECT_EQ(cache.ranges().total_bytes(), (i + 1) * 128 * KiB);  // the block that was recent at the first fence, too
   }
   EXPECT_EQ(cache.try_pop(2), pointer(base));
 }
@@ -250,7 +250,7 @@ TEST_F(StreamCache, MovesUnusedBlocksAFewAtATime)
 
 TEST_F(StreamCache, MovesUnusedBlocksAlsoAfterLargeFreesOnly)
 {
-  for (std::size_t turn = 1; turn <= 2; ++turn) {  // in the second one stacks that were empty have entries again
+  for (std::size_t turn = 1; turn <= 2; ++turn) {  // in the second turn, stacks that were emptied have entries again
     ASSERT_TRUE(push(base + turn * 1024 * KiB, 3));
     ASSERT_TRUE(cache.fence(stream.value()));
     EXPECT_TRUE(cache.has_fenced(3));
@@ -269,7 +269,7 @@ TEST_F(StreamCache, MovesTheRestOfAnUnusedRun)
 {
   give(base, 1024 * KiB);
   ASSERT_NE(cache.take_run(1), nullptr);
-  ASSERT_NE(cache.take_run(1), nullptr);  // two blocks, one of them for the stack
+  ASSERT_NE(cache.take_run(1), nullptr);  // one for the caller, the rest for the stack
   ASSERT_TRUE(cache.has_fenced(1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   ASSERT_TRUE(cache.fence(stream.value()));
@@ -279,7 +279,7 @@ TEST_F(StreamCache, MovesTheRestOfAnUnusedRun)
 TEST_F(StreamCache, KeepsRecentBlocksApartFromCoalescingOnes)
 {
   limits.scarce_bytes = 0;
-  cache.note_live(1024 * 1024 * KiB);  // they are its own blocks
+  cache.note_live(1024 * 1024 * KiB);  // the cache counts the freed blocks as its own
   std::size_t freed = 0;
   auto const free   = [&] {
     ++freed;
@@ -289,7 +289,7 @@ TEST_F(StreamCache, KeepsRecentBlocksApartFromCoalescingOnes)
   ASSERT_TRUE(cache.fence(stream.value()));
   EXPECT_EQ(cache.free_pieces().first, freed);
   EXPECT_EQ(cache.ranges().count(), 0U);
-  for (std::size_t i = 0; i < 12; ++i) { ASSERT_TRUE(free()); }  // more than there were places for at first
+  for (std::size_t i = 0; i < 12; ++i) { ASSERT_TRUE(free()); }  // more than the list had capacity for at first
   EXPECT_EQ(cache.take(128 * KiB), pointer(freed * 2 * base));
   ASSERT_TRUE(cache.fence(stream.value()));
   cache.all_fenced();
@@ -298,7 +298,7 @@ TEST_F(StreamCache, KeepsRecentBlocksApartFromCoalescingOnes)
 
 TEST_F(StreamCache, MovesFencedRecentBlocksWithTheStacks)
 {
-  cache.note_live(1024 * KiB);  // they are its own blocks
+  cache.note_live(1024 * KiB);  // the cache counts the freed blocks as its own
   ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   ASSERT_TRUE(cache.fence(stream.value()));
@@ -309,7 +309,7 @@ TEST_F(StreamCache, MovesFencedRecentBlocksWithTheStacks)
 
 TEST_F(StreamCache, ListsCoalescingBlocksAsFenced)
 {
-  cache.note_live(1024 * KiB);  // they are its own blocks
+  cache.note_live(1024 * KiB);  // the cache counts the freed blocks as its own
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
   ASSERT_TRUE(cache.fence(stream.value()));
   std::size_t seen = 0;
@@ -473,7 +473,7 @@ TEST_F(StreamCache, CutsLongerRunsForFrequentSizes)
   EXPECT_LE(runs.back(), stack_places(1) / 2U);
   EXPECT_EQ(claims(), static_cast<std::int64_t>(cut.size()));
   std::sort(cut.begin(), cut.end());
-  for (std::size_t i = 1; i < cut.size(); ++i) { EXPECT_EQ(cut[i], cut[i - 1] + 256); }  // one after the other
+  for (std::size_t i = 1; i < cut.size(); ++i) { EXPECT_EQ(cut[i], cut[i - 1] + 256); }  // the blocks are adjacent
   EXPECT_EQ(cache.ranges().total_bytes(), (1024 - cut.size()) * 256);
 }
 
@@ -519,7 +519,7 @@ TEST_F(StreamCache, ShortensAStackFromItsOldestEnd)
 TEST_F(StreamCache, KeepsUnfencedBlocksOutOfRanges)
 {
   ASSERT_TRUE(push(base, 1));
-  EXPECT_TRUE(cache.shorten_stack(1, 16));  // there is a place, though nothing has moved
+  EXPECT_TRUE(cache.shorten_stack(1, 16));  // a place was free, although nothing was moved
   cache.empty_stacks();
   EXPECT_TRUE(cache.ranges().empty());
   EXPECT_EQ(cache.try_pop(1), pointer(base));
@@ -559,7 +559,7 @@ TEST_F(StreamCache, TrustsAHandleUntilAStreamEnds)
   std::atomic<std::uint64_t> ends{7};
   stream_cache known{name, &ends, true, limits};
   EXPECT_TRUE(known.is_trusted());
-  ++ends;  // another stream: asks once
+  ++ends;  // another stream has ended: asks once more
   EXPECT_FALSE(known.is_trusted());
   EXPECT_TRUE(known.is_current());
   EXPECT_TRUE(known.is_trusted());

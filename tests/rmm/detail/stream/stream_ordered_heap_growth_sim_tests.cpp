@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Heaps whose memory comes and goes in chunks, at fixed addresses, under the ordering checker: a chunk that leaves while work
-// still uses it is a violation, and so is work on what has left.
+// Heaps whose memory comes and goes in chunks at fixed addresses, under the ordering checker. It reports chunks that leave while
+// work uses them, and work on chunks that have left.
 
 #include "../../../support/random_program.hpp"
 #include "../../../support/seeds.hpp"
@@ -39,7 +39,7 @@ using leaving = stream_ordered_heap::leaving;
 
 constexpr std::size_t chunk = std::size_t{2} << 20U;
 
-/// A heap over a reservation, of which at most some chunks have memory at a time.
+/// A heap over reserved addresses, of which a limited number of chunks has memory.
 class chunked_heap final : public memory_source {
  public:
   chunked_heap(int device, std::size_t addresses, std::size_t most_chunks)
@@ -83,7 +83,7 @@ class chunked_heap final : public memory_source {
 
   void check_refusal(std::size_t bytes) override { EXPECT_LT(heap_.figures().largest_free_bytes, bytes); }
 
-  /// Gives some free chunks back, of those that no work uses any more, or after a wait on the device or the host.
+  /// Gives some free chunks back: either those that no work uses, or any after a wait of the device or the host.
   void rearrange(std::mt19937_64& random) override
   {
     try {
@@ -104,7 +104,7 @@ class chunked_heap final : public memory_source {
     } catch (std::bad_alloc const&) {}
   }
 
-  /// Chunks that left so far, and ranges that could not leave.
+  /// Returns how many chunks have left.
   [[nodiscard]] std::size_t left() const noexcept { return left_; }
   [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
 
@@ -121,7 +121,7 @@ class chunked_heap final : public memory_source {
     std::fill(mapped_.begin() + first, mapped_.begin() + first + count, is_mapped);
   }
 
-  /// Adds `count` chunks where so many addresses in a row have none.
+  /// Maps `count` chunks at the first addresses where so many in a row are not mapped.
   [[nodiscard]] bool grow(std::size_t count)
   {
     auto const hole = std::search_n(mapped_.begin(), mapped_.end(), static_cast<std::ptrdiff_t>(count), false);
@@ -184,7 +184,7 @@ struct HeapGrowth : Stepped {
   }
 };
 
-TEST_F(HeapGrowth, GivesChunksBackThatNoWorkUses)
+TEST_F(HeapGrowth, GivesUnusedChunksBack)
 {
   random_program::options how;
   how.largest     = 5 * chunk;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each place where the heap looks for memory, made to be the one that has it; what threads, streams and the heap leave behind
-// when they end; and that nothing is refused that fits.
+// Each place where the heap looks for memory serves one request. Also: the ends of threads, streams and heaps, and that the heap
+// refuses nothing that fits.
 
 #include "../../../support/sanitizers.hpp"
 #include "../../../support/stepped_heap.hpp"
@@ -53,13 +53,13 @@ struct StreamOrderedHeapSim : Stepped {
   }
 };
 
-/// Where an allocation found its memory, as far as others had it.
+/// Counts of the places where allocations found memory, other than the thread's own cache and the stream's own store.
 struct source {
   std::uint64_t other_stores;
   std::uint64_t other_caches;
   std::uint64_t put_together;
   std::uint64_t device_synchronizations;
-  std::uint64_t waits;  // of streams for events
+  std::uint64_t waits;  // waits of streams for events
 
   friend bool operator==(source const& a, source const& b)
   {
@@ -74,7 +74,7 @@ struct source {
   }
 };
 
-/// What has happened to a heap since this object was made.
+/// The change of a heap's counts since this object was made.
 class since {
  public:
   explicit since(device_heap const& heap) : heap_{heap} {}
@@ -164,7 +164,7 @@ TEST_F(StreamOrderedHeapSim, EmptiesStacksWhenTheStreamNeedsMore)
 TEST_F(StreamOrderedHeapSim, ServesLargeRequestsFromTheLastFrees)
 {
   device_heap heap{16 * MiB};
-  // Two caches, so that large blocks go past them; the first keeps nothing unfenced.
+  // Two caches limit each other's size, so large blocks go past them. The first one has no unfenced memory.
   heap.deallocate(heap.allocate(256, stream), 256, stream);
   heap.deallocate(heap.allocate(2 * MiB, other), 2 * MiB, other);
   rmm::cuda_stream_view{other}.synchronize();
@@ -181,7 +181,7 @@ TEST_F(StreamOrderedHeapSim, ServesLargeRequestsFromTheLastFrees)
 TEST_F(StreamOrderedHeapSim, ServesAStreamFromItsOwnStoreWithoutAWait)
 {
   device_heap heap{MiB};
-  run_on_a_thread_that_ends([&] {  // what it freed goes to the store of the stream
+  run_on_a_thread_that_ends([&] {  // leaves its memory to the stream's store
     void* const ptr = heap.allocate(MiB, stream);
     write(ptr, MiB, stream);
     heap.deallocate(ptr, MiB, stream);
@@ -206,7 +206,7 @@ TEST_F(StreamOrderedHeapSim, ServesAStreamFromUnfencedMemoryOfEndedThreads)
     }
   });
   for (void* const block : blocks) {
-    run_on_a_thread_that_ends([&] { heap.deallocate(block, 2 * KiB, stream); });  // at the limit: unfenced
+    run_on_a_thread_that_ends([&] { heap.deallocate(block, 2 * KiB, stream); });  // up to the limit, it stays unfenced
   }
   since const then{heap};
   void* const ptr = heap.try_allocate(64 * KiB, stream);
@@ -222,7 +222,7 @@ TEST_F(StreamOrderedHeapSim, ServesEveryStreamFromReachedMemoryWithoutAWait)
   run_on_a_thread_that_ends([&] {
     void* const ptr = heap.allocate(512 * KiB, stream);
     write(ptr, 512 * KiB, stream);
-    heap.deallocate(ptr, 512 * KiB, stream);  // above the limit of unfenced bytes: fenced
+    heap.deallocate(ptr, 512 * KiB, stream);  // above the limit of unfenced bytes, so fenced
   });
   stream.synchronize();
   since const then{heap};
@@ -275,7 +275,7 @@ TEST_F(StreamOrderedHeapSim, ServesFromUnfencedMemoryOfAnotherThreadOnTheStream)
     small = heap.allocate(4 * KiB, stream);
     static_cast<void>(heap.allocate(MiB - 4 * KiB, stream));
     write(small, 4 * KiB, stream);
-    heap.deallocate(small, 4 * KiB, stream);  // below the limit
+    heap.deallocate(small, 4 * KiB, stream);  // below the limit, so unfenced
   });
   since const then{heap};
   void* const ptr = heap.try_allocate(4 * KiB, stream);
@@ -310,7 +310,7 @@ TEST_F(StreamOrderedHeapSim, TakesOnlyTheRequestFromAnotherStreamsCache)
   ASSERT_NE(taken, nullptr);
   write(taken, 4 * KiB, other);
   since const then{heap};
-  void* const rest = heap.try_allocate(MiB - 4 * KiB, stream);  // is still the first stream's
+  void* const rest = heap.try_allocate(MiB - 4 * KiB, stream);  // still belongs to the first stream
   ASSERT_NE(rest, nullptr);
   write(rest, MiB - 4 * KiB, stream);
   EXPECT_EQ(then.sources(), own_memory);
@@ -330,7 +330,7 @@ TEST_F(StreamOrderedHeapSim, CoalescesNeighboursOfManyOwners)
     threads.push_back(std::make_unique<worker>());
     threads.back()->run([&] { heap.deallocate(blocks[i], 256 * KiB, streams[i]); });
   }
-  threads.pop_back();  // one of the four lies in a store
+  threads.pop_back();  // moves one of the four neighbours to a store
   since const then{heap};
   void* const whole = heap.try_allocate(MiB, other);
   ASSERT_NE(whole, nullptr);
@@ -370,7 +370,7 @@ TEST_F(StreamOrderedHeapSim, LosesNothingIfTheWaitForACacheFails)
   void* const mine = heap.allocate(MiB, stream);
   write(mine, MiB, stream);
   heap.deallocate(mine, MiB, stream);
-  cudasim::inject({"cudaStreamWaitEvent", 1, cudaErrorUnknown, 2});  // for the cache, and for what is put together
+  cudasim::inject({"cudaStreamWaitEvent", 1, cudaErrorUnknown, 2});  // for the cache, and for coalesced memory
   EXPECT_EQ(heap.try_allocate(MiB, other), nullptr);
   cudasim::clear_faults();
   EXPECT_TRUE(heap.good());
@@ -380,7 +380,7 @@ TEST_F(StreamOrderedHeapSim, LosesNothingIfTheWaitForACacheFails)
 
 TEST_F(StreamOrderedHeapSim, KeepsEventsIfTheWaitForAStoreFails)
 {
-  constexpr std::size_t wide = 2 * MiB;  // goes past the caches
+  constexpr std::size_t wide = 2 * MiB;  // too large for the caches
   device_heap heap{16 * MiB};
   static_cast<void>(heap.allocate(256, stream));
   static_cast<void>(heap.allocate(256, other));
@@ -424,7 +424,7 @@ TEST_F(StreamOrderedHeapSim, RecordsEventsOnKnownStreamsBeforeWaitingForTheDevic
   void* const second = heap.allocate(4 * KiB, rmm::cuda_stream_legacy);
   write(first, 4 * KiB, stream);
   write(second, 4 * KiB, rmm::cuda_stream_legacy);
-  heap.deallocate(first, 4 * KiB, stream);  // both left unfenced
+  heap.deallocate(first, 4 * KiB, stream);  // both stay unfenced
   heap.deallocate(second, 4 * KiB, rmm::cuda_stream_legacy);
   since const then{heap};
   void* const both = heap.heap().allocate_reclaimed(8 * KiB, other);
@@ -435,7 +435,7 @@ TEST_F(StreamOrderedHeapSim, RecordsEventsOnKnownStreamsBeforeWaitingForTheDevic
   EXPECT_TRUE(heap.good());
 }
 
-/// An event costs a call of CUDA, and so does growth.
+/// Recording an event costs a CUDA call, as growth does, so it must serve the request.
 TEST_F(StreamOrderedHeapSim, RecordsEventsBeforeGrowthIfThatServesTheRequest)
 {
   constexpr auto before_growth = rmm::detail::stream_ordered_heap::reclaiming::before_growth;
@@ -443,7 +443,7 @@ TEST_F(StreamOrderedHeapSim, RecordsEventsBeforeGrowthIfThatServesTheRequest)
   static_cast<void>(heap.allocate(MiB - 8 * KiB, stream));
   void* const first  = heap.allocate(4 * KiB, stream);
   void* const second = heap.allocate(4 * KiB, rmm::cuda_stream_legacy);
-  heap.deallocate(first, 4 * KiB, stream);  // both left unfenced
+  heap.deallocate(first, 4 * KiB, stream);  // both stay unfenced
   heap.deallocate(second, 4 * KiB, rmm::cuda_stream_legacy);
   EXPECT_EQ(heap.try_allocate(8 * KiB + 256, other), nullptr);
   cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 1});
@@ -465,7 +465,7 @@ TEST_F(StreamOrderedHeapSim, NeverWaitsForTheDeviceInANewHeap)
   EXPECT_EQ(heap.figures().device_synchronizations, 0U);
 }
 
-/// Whatever the search before it has seen: another thread may have freed memory since, or recorded an event.
+/// The last search must not trust the earlier ones: another thread may have freed memory or recorded an event since.
 TEST_F(StreamOrderedHeapSim, LastSearchFindsFreeMemoryWithoutAWait)
 {
   device_heap heap{MiB};
@@ -481,7 +481,7 @@ TEST_F(StreamOrderedHeapSim, WaitsForTheDeviceIfTheStreamCannotWait)
   void* const mine = heap.allocate(MiB, stream);
   write(mine, MiB, stream);
   heap.deallocate(mine, MiB, stream);                                  // fenced
-  cudasim::inject({"cudaStreamWaitEvent", 1, cudaErrorUnknown, 100});  // more than there are attempts
+  cudasim::inject({"cudaStreamWaitEvent", 1, cudaErrorUnknown, 100});  // more often than the heap tries
   ASSERT_EQ(heap.allocate(MiB, other), mine);
   cudasim::clear_faults();
   write(mine, MiB, other);
@@ -492,7 +492,7 @@ TEST_F(StreamOrderedHeapSim, WaitsForAnUpstreamBlockWithoutAnEvent)
 {
   void* block{};
   ASSERT_EQ(cudaMalloc(&block, MiB), cudaSuccess);
-  write(block, MiB, stream, "former owner");  // upstream's memory comes in the order of the stream
+  write(block, MiB, stream, "former owner");  // upstream frees and reuses memory in stream order
   {
     rmm::detail::stream_ordered_heap heap;
     cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 1});
@@ -505,7 +505,7 @@ TEST_F(StreamOrderedHeapSim, WaitsForAnUpstreamBlockWithoutAnEvent)
   EXPECT_EQ(cudaFree(block), cudaSuccess);
 }
 
-/// So many small blocks that freeing them records an event, of two sizes: each fits its stack.
+/// Freeing this many small blocks records an event. They have two sizes, so that each fits its stack.
 constexpr std::size_t as_many_as_are_marked = rmm::detail::stream_cache::most_unfenced_frees;
 [[nodiscard]] constexpr std::size_t size_of(std::size_t block) { return 256 * (1 + block % 2); }
 
@@ -518,7 +518,7 @@ TEST_F(StreamOrderedHeapSim, CoalescesStacksOfOtherStreams)
   for (std::size_t i = 0; i != as_many_as_are_marked; ++i) { blocks.push_back(heap.allocate(size_of(i), stream)); }
   for (std::size_t i = 0; i != as_many_as_are_marked; ++i) {
     write(blocks[i], size_of(i), stream);
-    heap.deallocate(blocks[i], size_of(i), stream);  // the last one fences them all
+    heap.deallocate(blocks[i], size_of(i), stream);  // the last free fences all of them
   }
   since const then{heap};
   void* const whole = heap.try_allocate(bytes, other);
@@ -547,14 +547,14 @@ TEST_F(StreamOrderedHeapSim, GivesUnfencedMemoryToAnotherStreamOnlyAfterAnEvent)
 
 TEST_F(StreamOrderedHeapSim, WaitsOnceForABlockOfABusyStream)
 {
-  constexpr std::size_t large = 2 * MiB;  // goes past the caches, with an event for each
+  constexpr std::size_t large = 2 * MiB;  // too large for the caches, so each gets an event
   device_heap heap{1024 * MiB};
   ASSERT_NE(heap.allocate(256, other), nullptr);
   std::vector<void*> blocks;
   while (void* const ptr = heap.try_allocate(large, stream)) { blocks.push_back(ptr); }
   ASSERT_GT(blocks.size(), 400U);
   std::vector<void*> freed;
-  for (std::size_t i = 0; i < blocks.size(); i += 2) {  // none has a free neighbour
+  for (std::size_t i = 0; i < blocks.size(); i += 2) {  // no two freed blocks touch
     write(blocks[i], large, stream);
     heap.deallocate(blocks[i], large, stream);
   }
@@ -577,7 +577,7 @@ TEST_F(StreamOrderedHeapSim, RefusesTooLargeRequestsWithoutWaitingForTheDevice)
   void* const rest = heap.allocate(MiB - 64 * KiB, stream);
   std::vector<void*> blocks;
   for (int i = 0; i < 16; ++i) { blocks.push_back(heap.allocate(4 * KiB, foreign)); }
-  for (std::size_t i = 0; i < blocks.size(); i += 2) {  // some without an event, none beside another
+  for (std::size_t i = 0; i < blocks.size(); i += 2) {  // some have no event, and no two touch
     write(blocks[i], 4 * KiB, rmm::cuda_stream_view{foreign});
     heap.deallocate(blocks[i], 4 * KiB, rmm::cuda_stream_view{foreign});
   }
@@ -600,18 +600,18 @@ TEST_F(StreamOrderedHeapSim, KeepsMemoryPendingIfTheWaitFails)
   void* const second = heap.allocate(4 * KiB, foreign);
   heap.deallocate(first, 4 * KiB, foreign);
   write(second, 4 * KiB, rmm::cuda_stream_view{foreign}, "old owner");
-  heap.deallocate(second, 4 * KiB, foreign);  // without an event
+  heap.deallocate(second, 4 * KiB, foreign);  // has no event
   cudasim::inject({"cudaDeviceSynchronize", 1, cudaErrorUnknown, 1});
   EXPECT_EQ(heap.allocate(8 * KiB, other), nullptr);
   EXPECT_EQ(cudasim::faults_fired(), 1U);
-  void* const whole = heap.allocate(8 * KiB, other);  // waits
+  void* const whole = heap.allocate(8 * KiB, other);  // this call waits
   ASSERT_NE(whole, nullptr);
   write(whole, 8 * KiB, other, "new owner");
   EXPECT_TRUE(heap.good());
   EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, KeepsTheCachesOfAThreadWithManyStreams)
+TEST_F(StreamOrderedHeapSim, ReusesTheCachesOfAThreadWithManyStreams)
 {
   device_heap heap{64 * MiB};
   std::vector<rmm::cuda_stream> streams(300);
@@ -657,7 +657,7 @@ TEST_F(HeapForTwoDevices, WaitsForTheDeviceOfTheStreamThatFreed)
   void* const ptr  = heap.allocate(4 * KiB, near);
   ASSERT_NE(ptr, nullptr);
 
-  // The first free of a foreign stream gets an event at once, the second does not.
+  // The first free of a foreign stream gets an event immediately, the second does not.
   heap.deallocate(heap.allocate(KiB, far), KiB, far);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   write(ptr, 4 * KiB, far, "old owner");
@@ -674,9 +674,9 @@ TEST_F(HeapForTwoDevices, WaitsForTheDeviceOfTheStreamThatFreed)
 
 TEST_F(StreamOrderedHeapSim, FlushesCoalescedMemoryToTheStoreOfItsStream)
 {
-  constexpr std::size_t blocks = 10;  // an event is recorded after the 5th free, and after the last
+  constexpr std::size_t blocks = 10;  // the 5th and the last free record an event
   device_heap heap{512 * MiB};
-  ASSERT_NE(heap.allocate(4 * KiB, other), nullptr);  // so that there are two caches
+  ASSERT_NE(heap.allocate(4 * KiB, other), nullptr);  // makes a second cache
   std::vector<void*> mine;
   for (std::size_t i = 0; i < blocks; ++i) { mine.push_back(heap.allocate(MiB, stream)); }
   auto const rest = heap.figures().largest_free_bytes;
@@ -763,7 +763,7 @@ TEST_F(StreamOrderedHeapSim, WithdrawsOnlyWholeBlocksAsBlocks)
     void* const whole = heap.add_block_and_allocate(both, 2 * MiB, 2 * MiB, stream);
     heap.deallocate(whole, 2 * MiB, stream);
     stream.synchronize();
-    EXPECT_TRUE(heap.withdraw_blocks(ranges{{begin, MiB}}, stream).empty());  // blocks that were here before this one
+    EXPECT_TRUE(heap.withdraw_blocks(ranges{{begin, MiB}}, stream).empty());  // these blocks were added earlier
     EXPECT_TRUE(heap.withdraw_blocks(ranges{{begin + MiB, MiB}}, stream).empty());
     EXPECT_EQ(heap.block_bytes(), 2 * MiB);
     ASSERT_EQ(heap.withdraw_blocks(ranges{{begin, 2 * MiB}}, stream).size(), 1U);
@@ -785,7 +785,7 @@ TEST_F(StreamOrderedHeapSim, WithdrawsARangeFromTheMiddleOfABlock)
       static_cast<void>(heap.add_block_and_allocate(block, MiB, 0, stream));
       stream.synchronize();
       heap.settle();
-      if (i == 0) { continue; }  // so that there are 2, 4, 6, ... ranges before one becomes two
+      if (i == 0) { continue; }  // makes 2, 4, 6, ... ranges before one is cut in two
       rmm::detail::address_range const middle{reinterpret_cast<std::uintptr_t>(block) + 64 * KiB, 64 * KiB};
       ASSERT_EQ(heap.withdraw({middle}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
       EXPECT_TRUE(heap.check_invariants());
@@ -795,14 +795,14 @@ TEST_F(StreamOrderedHeapSim, WithdrawsARangeFromTheMiddleOfABlock)
   EXPECT_EQ(cudaFree(all), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, LeavesCachesAloneIfNoRunCanBeAsLargeAsWanted)
+TEST_F(StreamOrderedHeapSim, LeavesCachesAloneIfNoRunCanBeLargeEnough)
 {
   device_heap pool{MiB};
   void* const kept = pool.allocate(256, stream);
   pool.deallocate(pool.allocate(512, stream), 512, stream);
   pool.heap().fence_live_streams();
   EXPECT_TRUE(pool.heap().free_runs({MiB, nullptr, true}).empty());
-  void* const again = pool.heap().try_allocate_local(512, stream);  // which takes from the stacks alone
+  void* const again = pool.heap().try_allocate_local(512, stream);  // takes from the stacks only
   EXPECT_NE(again, nullptr);
   pool.deallocate(again, 512, stream);
   pool.deallocate(kept, 256, stream);
@@ -817,7 +817,7 @@ TEST_F(StreamOrderedHeapSim, LowersTheUnfencedLimitWhenTheHeapShrinks)
     rmm::detail::address_range const larger{reinterpret_cast<std::uintptr_t>(both), 64 * MiB};
     static_cast<void>(heap.add_block_and_allocate(both, larger.bytes, 0, stream));
     static_cast<void>(heap.add_block_and_allocate(static_cast<char*>(both) + larger.bytes, MiB, 0, stream));
-    ASSERT_NE(heap.try_allocate(256, stream), nullptr);  // the cache is there before the heap shrinks
+    ASSERT_NE(heap.try_allocate(256, stream), nullptr);  // makes the cache before the heap shrinks
     stream.synchronize();
     ASSERT_EQ(heap.withdraw({larger}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
     std::vector<void*> mine;
@@ -844,7 +844,7 @@ TEST_F(StreamOrderedHeapSim, LeavesA32ndOfTheHeapUnfencedForASingleStream)
 
 TEST_F(StreamOrderedHeapSim, RefillsACacheWithMoreThanTheRequest)
 {
-  constexpr std::size_t refill = 64 * KiB;  // of this heap
+  constexpr std::size_t refill = 64 * KiB;  // the refill size of this heap
   device_heap heap{1024 * refill};
   heap.deallocate(heap.allocate(256, stream), 256, stream);
   heap.deallocate(heap.allocate(256, other), 256, other);
@@ -863,8 +863,8 @@ TEST_F(StreamOrderedHeapSim, RefillsACacheWithMoreThanTheRequest)
 
 TEST_F(StreamOrderedHeapSim, WaitsForEveryStreamThatFreedAPartOfARun)
 {
-  // One stream, two threads. The memory of the first is fenced before the second frees its neighbour, and reaches the store
-  // after it: the younger epoch has the older event.
+  // One stream, two threads. The first thread's memory is fenced before the second thread frees its neighbour, but reaches the
+  // store later. So the younger epoch has the older event.
   constexpr std::size_t rest = 8 * MiB - as_many_as_are_marked * 384;
   device_heap heap{8 * MiB};
   void* const large = heap.allocate(rest, stream);
@@ -980,7 +980,7 @@ TEST_F(StreamOrderedHeapSim, TellsFreesOnARecycledHandleFromOldOnes)
   ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&passing, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(passing, view.value());
-  // The new stream frees what it got from another one.
+  // The new stream frees memory that another stream allocated.
   other.synchronize();
   write(kept, 512 * KiB, view, "late use");
   heap.deallocate(kept, 512 * KiB, view);
@@ -1006,7 +1006,7 @@ TEST_F(StreamOrderedHeapSim, DropsTheCacheOfARecycledHandleWhenAFenceIsDue)
   ASSERT_EQ(passing, view.value());
   auto const before = cudasim::calls("cudaStreamGetId");
   for (std::size_t i = 0; i != many; ++i) { heap.deallocate(blocks[i], 256 * (1 + i % 8), view); }
-  EXPECT_LE(cudasim::calls("cudaStreamGetId") - before, many / 4);  // not with each free
+  EXPECT_LE(cudasim::calls("cudaStreamGetId") - before, many / 4);  // fewer than one per free
   EXPECT_TRUE(heap.good());
   ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
 }
@@ -1022,7 +1022,7 @@ TEST_F(StreamOrderedHeapSim, ThreadsMayEndAfterTheHeap)
       heap.deallocate(ptr, KiB, stream);
     });
   }
-  device_heap next{MiB};  // perhaps where the first was
+  device_heap next{MiB};  // may have the address of the first heap
   thread.run([&] {
     void* const ptr = next.allocate(KiB, stream);
     write(ptr, KiB, stream);
@@ -1044,7 +1044,7 @@ TEST_F(StreamOrderedHeapSim, ThreadsMayFreeWhileTheyEnd)
     }
   };
   run_on_a_thread_that_ends([&] {
-    thread_local owner last;  // made before the thread's caches, so it goes after them
+    thread_local owner last;  // constructed before the thread's caches, so destroyed after them
     last.heap   = &heap;
     last.stream = stream;
     last.ptr    = heap.allocate(600 * KiB, stream);
@@ -1087,7 +1087,7 @@ TEST_F(StreamOrderedHeapSim, ThreadsMayAllocateWhileTheyEnd)
   EXPECT_TRUE(heap.good());
 }
 
-/// Uses a heap when it is destroyed; as a static object that is after all that is local to the main thread.
+/// Uses a heap in its destructor. A static object is destroyed after the main thread's thread-local objects.
 struct used_at_exit {
   device_heap* heap{};
   void* ptr{};
@@ -1123,7 +1123,7 @@ TEST_F(StreamOrderedHeapSim, MayBeUsedWhileTheProcessEnds)
 
 TEST_F(StreamOrderedHeapSim, BoundsTheCachesOfOneThread)
 {
-  device_heap heap{16 * MiB};  // enough for a block on each stream
+  device_heap heap{16 * MiB};  // room for one block on each stream
   std::vector<rmm::cuda_stream> streams(5000);
   for (auto const& s : streams) {
     void* const ptr = heap.allocate(KiB, s);
@@ -1167,13 +1167,13 @@ TEST_F(StreamOrderedHeapSim, RefillsFromAFittingFragmentBeforeALargeRange)
     stream.synchronize();
     heap.heap().settle();
   };
-  // Two caches, so that none takes all; what the first one took is given back as one large block.
+  // With two caches, none can take everything. The first cache's memory is given back as one large block.
   void* const all = heap.allocate(60 * MiB, stream);
   static_cast<void>(heap.allocate(256, other));
   heap.deallocate(all, 60 * MiB, stream);
   make_idle();
   void* const low = heap.allocate(2 * MiB + 32 * KiB, stream);
-  static_cast<void>(heap.allocate(2 * MiB, stream));  // what lies behind it stays in use
+  static_cast<void>(heap.allocate(2 * MiB, stream));  // keeps the memory behind it in use
   heap.deallocate(low, 2 * MiB + 32 * KiB, stream);
   make_idle();
   ASSERT_EQ(heap.allocate(2 * MiB, stream), low);

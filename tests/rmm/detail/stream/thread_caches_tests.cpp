@@ -33,7 +33,7 @@ struct ThreadCaches : ::testing::Test {
   }
 
   rmm::detail::counted_ptr<heap_link> gone{
-    rmm::detail::make_counted<heap_link>()};  // of a heap that is no more: nothing is done at the end
+    rmm::detail::make_counted<heap_link>()};  // the link of a destroyed heap, so the end of the thread does nothing
 };
 
 TEST_F(ThreadCaches, EachThreadHasOwnCaches)
@@ -136,11 +136,11 @@ TEST_F(ThreadCaches, SpreadsStreamsOverTheTable)
   EXPECT_GT(used, 32U);
 }
 
-TEST_F(ThreadCaches, ReturnsCachesWhenAThreadEnds)
+TEST_F(ThreadCaches, ReturnsCachesAtTheEndOfTheThread)
 {
   rmm::cuda_stream stream;
   stream_ordered_heap heap;
-  auto* const block = reinterpret_cast<void*>(std::uintptr_t{1} << 30);  // never touched
+  auto* const block = reinterpret_cast<void*>(std::uintptr_t{1} << 30);  // an address that is never accessed
   ASSERT_EQ(heap.add_block_and_allocate(block, 1 << 20, 1 << 20, stream), block);
   rmm::test::run_on_a_thread_that_ends([&] {
     heap.deallocate(block, 1 << 20, stream);

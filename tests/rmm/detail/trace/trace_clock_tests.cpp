@@ -19,13 +19,13 @@ using namespace rmm::detail::trace;
 using rmm::detail::time_counter;
 using rmm::test::run_on_threads;
 
-/// A machine whose time passes when a test says so.
+/// A simulated machine whose time passes only in pass().
 struct machine {
   bool has_counter{true};
   std::uint64_t ns{1'000'000'000};
   std::uint64_t ticks{77};
   std::uint64_t ticks_per_1000_ns{2'600};
-  std::uint64_t early_ticks{0};  // where the counter is not read in order
+  std::uint64_t early_ticks{0};  // how much an unordered read of the counter is early
   unsigned clock_reads{0};
 
   void pass(std::uint64_t elapsed_ns)
@@ -58,7 +58,7 @@ struct TraceClock : ::testing::Test {
 
   [[nodiscard]] std::uint64_t truth() const { return here.ns - begin_ns; }
 
-  /// Lets time pass in steps and reads the clock after each. Returns how wrong it was at most.
+  /// Lets time pass in steps and reads the clock after each. Returns the largest error.
   std::uint64_t run_for(std::uint64_t elapsed_ns, std::uint64_t step_ns = 1'000)
   {
     std::uint64_t worst = 0;
@@ -73,7 +73,7 @@ struct TraceClock : ::testing::Test {
   }
 };
 
-TEST_F(TraceClock, IsTheClockItselfUntilTheCounterIsKnown)
+TEST_F(TraceClock, EqualsTheSystemClockUntilTheCounterIsCalibrated)
 {
   EXPECT_EQ(run_for(made_up_trace_clock::shortest_ns, 1000), 0);
   EXPECT_EQ(line.length, 0);
@@ -81,7 +81,7 @@ TEST_F(TraceClock, IsTheClockItselfUntilTheCounterIsKnown)
   EXPECT_NE(line.length, 0);
 }
 
-TEST_F(TraceClock, ReadsTheClockEverySomeMillisecondsOnly)
+TEST_F(TraceClock, ReadsTheSystemClockOnlyEveryFewMilliseconds)
 {
   run_for(100'000'000);
   auto const before = here.clock_reads;
@@ -89,10 +89,10 @@ TEST_F(TraceClock, ReadsTheClockEverySomeMillisecondsOnly)
   EXPECT_LE(here.clock_reads - before, 4 * 1000 / 8 + 8);
 }
 
-TEST_F(TraceClock, FollowsAClockThatIsMadeFasterOrSlower)
+TEST_F(TraceClock, FollowsAnAdjustedSystemClock)
 {
   run_for(100'000'000);
-  for (auto const ticks : {2'601U, 2'599U, 2'600U}) {  // 385 parts in a million; an adjusted clock changes by up to 500
+  for (auto const ticks : {2'601U, 2'599U, 2'600U}) {  // 385 parts in a million; adjustments are up to 500
     here.ticks_per_1000_ns = ticks;
     EXPECT_LE(run_for(8'000'000), 8'000'000 / 1'250);
     run_for(16'000'000);
@@ -100,7 +100,7 @@ TEST_F(TraceClock, FollowsAClockThatIsMadeFasterOrSlower)
   }
 }
 
-TEST_F(TraceClock, CountsSlowAndFastCounters)
+TEST_F(TraceClock, CalibratesSlowAndFastCounters)
 {
   for (auto const ticks_per_1000_ns : {24U, 62U, 1'000U, 10'000U}) {
     machine other;
@@ -126,46 +126,46 @@ TEST_F(TraceClock, IsRightAfterALongPause)
   EXPECT_NE(line.length, 0);
 }
 
-TEST_F(TraceClock, IsRightWhereTheMachineSleptAndTheCounterCounted)
+TEST_F(TraceClock, IsRightAfterTheMachineSleptWhileTheCounterRan)
 {
   run_for(10'000'000);
-  here.ticks += std::uint64_t{3600} * 2'600'000'000;                // CLOCK_MONOTONIC leaves that out
-  EXPECT_LE(run_for(20'000'000), made_up_trace_clock::longest_ns);  // where the line ended that was there
+  here.ticks += std::uint64_t{3600} * 2'600'000'000;                // CLOCK_MONOTONIC does not count sleep
+  EXPECT_LE(run_for(20'000'000), made_up_trace_clock::longest_ns);  // the error is bounded by the end of the old line
   EXPECT_LE(run_for(100'000'000), 10);
   EXPECT_NE(line.length, 0);
 }
 
-TEST_F(TraceClock, IsRightWhereTheCounterStoodStill)
+TEST_F(TraceClock, IsRightAfterTheCounterStoodStill)
 {
   run_for(10'000'000);
   here.ns += std::uint64_t{3600} * 1'000'000'000;
-  run_for(made_up_trace_clock::longest_ns);  // the line that was there says what it says
+  run_for(made_up_trace_clock::longest_ns);  // until the old line ends
   EXPECT_LE(run_for(100'000'000), 10);
   EXPECT_NE(line.length, 0);
 }
 
-TEST_F(TraceClock, IsRightWhereTheCounterBeganAnew)
+TEST_F(TraceClock, IsRightAfterTheCounterRestarted)
 {
   run_for(10'000'000);
   here.ticks = 5;
-  EXPECT_LE(run_for(20'000'000), made_up_trace_clock::longest_ns);  // where the line ended that was there
+  EXPECT_LE(run_for(20'000'000), made_up_trace_clock::longest_ns);  // the error is bounded by the end of the old line
   EXPECT_LE(run_for(100'000'000), 10);
   EXPECT_NE(line.length, 0);
 }
 
-TEST_F(TraceClock, DoesNotGoBackWhereItRanAhead)
+TEST_F(TraceClock, DoesNotGoBackAfterRunningAhead)
 {
   run_for(100'000'000);
   for (auto const before = line.begin; line.begin == before;) { run_for(1'000); }
-  here.ticks_per_1000_ns = 2'700;  // 4 %, within a line
+  here.ticks_per_1000_ns = 2'700;  // 4 % faster, within one line
   run_for(4'000'000);
   EXPECT_GT(last, truth() + 100'000);
   here.ticks_per_1000_ns = 2'600;
-  run_for(100'000'000);  // which looks at each time
+  run_for(100'000'000);  // checks that the time never goes back
   EXPECT_LE(run_for(1'000'000), 2);
 }
 
-TEST_F(TraceClock, GivesUpACounterThatDoesNotFit)
+TEST_F(TraceClock, GivesUpAnUnsteadyCounter)
 {
   std::uint64_t worst = 0;
   for (int i = 0; i < 200; ++i) {
@@ -179,7 +179,7 @@ TEST_F(TraceClock, GivesUpACounterThatDoesNotFit)
   EXPECT_EQ(line.length, 0);
 }
 
-TEST_F(TraceClock, ReadsTheCounterInOrderWhereItIsToldTo)
+TEST_F(TraceClock, ReadsTheCounterInOrderOnRequest)
 {
   run_for(100'000'000);
   here.early_ticks = 260;
@@ -187,10 +187,10 @@ TEST_F(TraceClock, ReadsTheCounterInOrderWhereItIsToldTo)
   EXPECT_NEAR(static_cast<double>(now), static_cast<double>(truth()), 2);
   EXPECT_NEAR(static_cast<double>(clock.now(line, false)), static_cast<double>(now) - 100, 1);
   clock_line none{};
-  EXPECT_EQ(clock.now(none, false), now);  // who has no line waits for a lock, so that it is no longer
+  EXPECT_EQ(clock.now(none, false), now);  // a thread without a line waits for a lock, so it needs no ordered read
 }
 
-TEST(TraceClockWithoutCounter, IsTheClockItself)
+TEST(TraceClockWithoutCounter, EqualsTheSystemClock)
 {
   machine here;
   here.has_counter = false;
@@ -206,14 +206,14 @@ TEST(TraceClockWithoutCounter, IsTheClockItself)
 
 // --- on the machine that runs the test -------------------------------------------------------------------------------
 
-TEST(TimeCounter, IsNotUsedWhereABuildSaysSo)
+TEST(TimeCounter, IsNotUsedIfTheBuildDisablesIt)
 {
   if (RMM_DETAIL_HAS_TIME_COUNTER) { GTEST_SKIP() << "this build has it"; }
   EXPECT_FALSE(time_counter::is_usable());
   EXPECT_FALSE(trace_clock{clock_ns()}.counts());
 }
 
-TEST(TraceClockOfTheMachine, AgreesWithTheClock)
+TEST(TraceClockOfTheMachine, AgreesWithTheSystemClock)
 {
   auto const begin = clock_ns();
   trace_clock clock{begin};
@@ -233,13 +233,13 @@ TEST(TraceClockOfTheMachine, AgreesWithTheClock)
   EXPECT_EQ(has_line, clock.counts() && time_counter::is_usable());
   std::sort(wrong.begin(), wrong.end());
   EXPECT_LE(wrong[wrong.size() / 2], 200);
-  EXPECT_LE(wrong.back(), 100'000);  // a machine may be stopped between two looks
+  EXPECT_LE(wrong.back(), 100'000);  // the machine may stop between two reads
   RecordProperty("median_ns", static_cast<int>(wrong[wrong.size() / 2]));
   RecordProperty("worst_ns", static_cast<int>(wrong.back()));
 }
 
-/// Threads hand a word around, under a mutex, and each finds there a time that is no later than its own.
-TEST(TraceClockOfTheMachine, IsInTheOrderInWhichThreadsHandThingsOver)
+/// Threads pass a time to each other under a mutex. Each must find a time that is not later than its own.
+TEST(TraceClockOfTheMachine, IsOrderedBetweenThreadsThatSynchronise)
 {
   constexpr int rounds = RMM_DETAIL_THREAD_SANITIZER ? 100'000 : 2'000'000;
   trace_clock clock{clock_ns()};

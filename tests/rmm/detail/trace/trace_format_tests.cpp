@@ -47,7 +47,7 @@ std::string finished(block_encoder& encoder)
   return std::string(reinterpret_cast<char const*>(data), size);
 }
 
-/// A block with the payload, right in all else.
+/// A block with this payload. Everything else in it is valid.
 std::string block_of(std::string const& payload, std::uint32_t events)
 {
   block_header header;
@@ -68,7 +68,7 @@ auto refuses(std::string const& content, std::string const& problem)
   EXPECT_THAT([&] { read(content); }, ThrowsMessage<bad_trace>(HasSubstr(problem)));
 }
 
-/// Two threads, three events each.
+/// A trace of two threads with three events each.
 std::string small_trace()
 {
   file_header header;
@@ -98,7 +98,7 @@ std::string small_trace()
   return text + finished(encoder);
 }
 
-TEST(TraceFormat, IsTheOneThatIsDocumented)
+TEST(TraceFormat, MatchesItsDocumentation)
 {
   block_encoder encoder{capacity};
   encoder.begin(17, 1000, 0);
@@ -120,7 +120,7 @@ TEST(TraceFormat, IsTheOneThatIsDocumented)
             "1100000000000000"    // thread
             "e803000000000000");  // time
   EXPECT_EQ(text.substr(2 * 48),
-            "03011900"  // a place, 25 bytes
+            "03011900"  // a location, 25 bytes
             "00"
             "01000000"
             "00000000"
@@ -130,13 +130,13 @@ TEST(TraceFormat, IsTheOneThatIsDocumented)
             "00"
             "0a"
             "0001"
-            "00e0"  // allocate: 1 byte of time, 2 of size, 2 of address
+            "00e0"  // allocation: 1 byte of time, 2 of size, 2 of address
             "15"
             "00"
             "2201"
             "0001"
             "0000"        // free: 2 bytes of time
-            "00000000");  // to a multiple of 8
+            "00000000");  // padding to a multiple of 8
   std::uint64_t words[4];
   std::memcpy(words, block.data(), sizeof words);
   std::uint64_t sum{};
@@ -242,7 +242,7 @@ TEST(TraceReader, ReadsNumbersOfEveryLength)
   }
 }
 
-TEST(TraceReader, TakesATimeThatGoesBackForTheOneBefore)
+TEST(TraceReader, ReplacesATimeThatGoesBackByThePreviousTime)
 {
   block_encoder encoder{capacity};
   encoder.begin(1, 100, 0);
@@ -252,13 +252,13 @@ TEST(TraceReader, TakesATimeThatGoesBackForTheOneBefore)
   EXPECT_EQ(read(bytes_of({}) + finished(encoder)).events[1].time_ns, 200);
 }
 
-TEST(TraceReader, LeavesOutRecordsItDoesNotKnow)
+TEST(TraceReader, SkipsUnknownRecords)
 {
   std::string const unknown("\x03\x63\x02\x00xy", 6);
   EXPECT_THAT(read(bytes_of({}) + block_of(unknown, 0)).events, IsEmpty());
 }
 
-TEST(TraceReader, ReadsATraceUpToABlockThatIsCutOff)
+TEST(TraceReader, ReadsATraceUpToATruncatedBlock)
 {
   auto const whole = small_trace();
   auto const first = sizeof(file_header) + sizeof(block_header) + [&] {
@@ -282,7 +282,7 @@ TEST(TraceReader, FindsEveryChangedBitOfABlock)
       auto text = whole;
       text[at]  = static_cast<char>(text[at] ^ (1 << bit));
       try {
-        EXPECT_TRUE(read(text).cut_off_at.has_value()) << at;  // the length says more than there is
+        EXPECT_TRUE(read(text).cut_off_at.has_value()) << at;  // the length exceeds the file
       } catch (bad_trace const& e) {
         EXPECT_LE(e.offset(), at);
       }
@@ -313,7 +313,7 @@ TEST(TraceReader, RefusesAHeaderOfAWrongLength)
   refuses(bytes_of(header), "at byte 12: the header has a wrong length");
 }
 
-TEST(TraceReader, TellsWhereABlockIsWrong)
+TEST(TraceReader, ReportsWhereABlockIsWrong)
 {
   auto const header = bytes_of({});
   refuses(header + std::string(48, 'x'), "at byte 64: no block begins here");
@@ -342,7 +342,7 @@ TEST(TraceReader, SurvivesAnyPayload)
   rmm::test::for_each_seed(200, [](std::uint64_t seed) {
     std::mt19937_64 random{seed};
     for (int i = 0; i < 50; ++i) {
-      auto payload = std::string("\x03\x01\x19\x00", 4) + std::string(25, '\0');  // so that some events are right
+      auto payload = std::string("\x03\x01\x19\x00", 4) + std::string(25, '\0');  // makes some events valid
       for (auto bytes = random() % 200; bytes > 0; --bytes) {
         payload += static_cast<char>(random() % 4 == 0 ? 3 : random());
       }
@@ -388,7 +388,7 @@ TEST(TraceReader, ReadsTheFilesOfARunTogether)
   EXPECT_THAT(sizes("t"), ElementsAre(102, 110));
 }
 
-TEST(TraceReader, TellsWhyAFileCannotBeRead)
+TEST(TraceReader, ReportsWhyAFileCannotBeRead)
 {
   EXPECT_THAT([] { static_cast<void>(trace_reader::read(std::string{"no/such/file"})); },
               ThrowsMessage<std::runtime_error>(HasSubstr("no/such/file: No such file")));

@@ -40,7 +40,7 @@ struct BlockSource : ::testing::Test {
   }
 };
 
-TEST_F(BlockSource, AsksForHalfEachTimeDownToWhatIsNeeded)
+TEST_F(BlockSource, HalvesRequestsDownToTheNeededSize)
 {
   source blocks{heap, calls};
   upstream.refuse_above(0);
@@ -87,7 +87,7 @@ TEST_F(BlockSource, UsesTheWholeGranulesOfABlockOfAnOddSize)
   EXPECT_EQ(heap.figures().free_bytes, 0U);
 }
 
-TEST_F(BlockSource, GivesTheBlockBackThatTheHeapDoesNotTake)
+TEST_F(BlockSource, GivesBackABlockThatTheHeapRefuses)
 {
   source blocks{heap, calls};
   EXPECT_TRUE(blocks.try_take(1024, reason));

@@ -19,7 +19,7 @@ using form = written_option::form;
 
 written_configuration parse(std::string_view text) { return configuration_parser{text}.parse(); }
 
-/// The mark under the place of the error, and the first words of the message.
+/// Returns the mark below the place of the error, and the first words of the message.
 std::string failure(std::string_view text)
 {
   try {
@@ -55,7 +55,7 @@ TEST(ConfigurationSyntax, OptionsHaveValuesOrNone)
   EXPECT_EQ(found.options[1].value_place, 20);
 }
 
-TEST(ConfigurationSyntax, BlanksBetweenPartsMeanNothing)
+TEST(ConfigurationSyntax, IgnoresBlanksBetweenParts)
 {
   auto const found = parse("\t pool ,\n max =  4 GiB , upstream = ( cuda ) , log = \" a \" ");
   ASSERT_EQ(found.options.size(), 3);
@@ -121,7 +121,7 @@ TEST(ConfigurationSyntax, RefusesTextsThatAreTooLongOrNestedTooDeep)
   EXPECT_THROW(static_cast<void>(parse(nested(9))), std::invalid_argument);
 }
 
-TEST(ConfigurationSyntax, ValuesAreWrittenSoThatTheyAreReadBack)
+TEST(ConfigurationSyntax, WritesValuesInAFormThatItReads)
 {
   EXPECT_EQ(written_value("trace.csv"), "trace.csv");
   EXPECT_EQ(written_value("a b"), "a b");

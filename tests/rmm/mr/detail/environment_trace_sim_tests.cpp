@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The library that obeys the environment for programs that do not: this is such a program. It is run with the library preloaded
-// and RMM_RESOURCE=pool,initial=2MiB and RMM_TRACE_FILE set, and without all that.
+// A program that does not use the environment library itself. It runs once with the library preloaded and
+// RMM_RESOURCE=pool,initial=2MiB and RMM_TRACE_FILE set, and once without all that.
 
 #include "../../../support/simulated.hpp"
 
@@ -31,7 +31,7 @@ using rmm::tools::environment_trace;
 
 [[nodiscard]] char const* file_of_trace() { return std::getenv("RMM_TRACE_FILE"); }
 
-TEST(Environment, IsObeyedByAProgramThatDoesNotKnowOfIt)
+TEST(Environment, IsObeyedByAnUnmodifiedProgram)
 {
   auto const* const file = file_of_trace();
   auto const before      = rmm::available_device_memory().first;
@@ -46,7 +46,7 @@ TEST(Environment, IsObeyedByAProgramThatDoesNotKnowOfIt)
     EXPECT_NE(dynamic_cast<rmm::mr::cuda_memory_resource*>(initial), nullptr);
     return;
   }
-  EXPECT_EQ(before - rmm::available_device_memory().first, std::size_t{2} << 20U);  // the pool
+  EXPECT_EQ(before - rmm::available_device_memory().first, std::size_t{2} << 20U);  // taken by the pool
   auto const trace = rmm::recorded::trace_reader::read(file);
   ASSERT_EQ(trace.events.size(), 4U);
   EXPECT_EQ(trace.events[0].what, kind::allocate);
@@ -74,7 +74,7 @@ TEST(EnvironmentTrace, HasOneFileForEachDevice)
   EXPECT_EQ(environment_trace::file_for("%%d.x", 1), "%%d.dev1.x");
 }
 
-/// Ends the process: it has one trace for each device. Allocates so much that it fails, and writes what the trace says of it.
+/// Ends the process, because a process has one trace per device. Fails an allocation, and prints what the trace says about it.
 [[noreturn]] void trace_a_failure(char const* file)
 {
   ::setenv("RMM_TRACE_FILE", file, 1);
@@ -99,7 +99,7 @@ TEST(EnvironmentTrace, HasTheReportsOfFailures)
   EXPECT_EXIT(trace_a_failure(file.c_str()), ::testing::ExitedWithCode(0), "");
 }
 
-TEST(EnvironmentTrace, SaysWhereAPersonSeesItThatNothingIsTraced)
+TEST(EnvironmentTrace, PrintsThatNothingIsTraced)
 {
   EXPECT_EXIT(trace_a_failure("/"),
               ::testing::ExitedWithCode(2),

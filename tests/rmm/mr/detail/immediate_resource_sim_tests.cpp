@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What pools serve without waiting: from the thread's own cache, and nothing of what somebody wants to see. Of CUDA they ask which
-// stream it is, and whether it captures, and that only where captures are checked.
+// Nonblocking calls of pools. They serve from the thread's own cache, and refuse calls that must be recorded. They call CUDA only
+// to identify the stream and, if the pool checks captures, to ask whether it captures.
 
 #include "../../../support/simulated.hpp"
 #include "../../../support/worker.hpp"
@@ -36,7 +36,7 @@ using rmm::mr::detail::immediate_resource;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-/// A pool whose cache for `stream`, a stream of its own unless said otherwise, has a block of `size` bytes.
+/// A pool whose cache for one stream has a block of `size` bytes.
 struct warm_pool {
   explicit warm_pool(std::size_t bytes = 1000) : size{bytes}
   {
@@ -46,7 +46,7 @@ struct warm_pool {
 
   void warm_up(rmm::cuda_stream_view on) { pool.deallocate(pool.allocate(size, on), size, on); }
 
-  /// Whether a block comes and goes without waiting.
+  /// Returns whether the pool serves an allocation and a free without waiting.
   [[nodiscard]] bool serves(rmm::cuda_stream_view on)
   {
     auto const calls = cudasim::calls();
@@ -74,7 +74,7 @@ struct ImmediateResourceSim : Simulated {
   }
 };
 
-TEST_F(ImmediateResourceSim, ServesSmallAndLargerBlocksOverAndOverWithoutACallOfTheRuntime)
+TEST_F(ImmediateResourceSim, ServesSmallAndLargerBlocksWithoutARuntimeCall)
 {
   for (std::size_t const size : {std::size_t{1}, std::size_t{1000}, 64 * KiB, 100 * KiB, MiB}) {
     warm_pool warm{size};
@@ -83,7 +83,7 @@ TEST_F(ImmediateResourceSim, ServesSmallAndLargerBlocksOverAndOverWithoutACallOf
   }
 }
 
-TEST_F(ImmediateResourceSim, HasNothingForAThreadOrAStreamThatHasNoCacheYet)
+TEST_F(ImmediateResourceSim, ServesNothingWithoutACacheForThreadAndStream)
 {
   warm_pool warm;
   rmm::cuda_stream const other;
@@ -96,7 +96,7 @@ TEST_F(ImmediateResourceSim, HasNothingForAThreadOrAStreamThatHasNoCacheYet)
   warm.pool.deallocate(ptr, warm.size, warm.stream);
 }
 
-TEST_F(ImmediateResourceSim, RefusesAForeignStreamWhoseHandleMayNameAnotherStreamNow)
+TEST_F(ImmediateResourceSim, RefusesAForeignStreamWhoseHandleMayBeRecycled)
 {
   warm_pool warm;
   cudaStream_t stream{};
@@ -106,7 +106,7 @@ TEST_F(ImmediateResourceSim, RefusesAForeignStreamWhoseHandleMayNameAnotherStrea
   ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
-TEST_F(ImmediateResourceSim, HasNothingForNoBytesAndForTooMany)
+TEST_F(ImmediateResourceSim, ServesNeitherZeroBytesNorTooMany)
 {
   warm_pool warm;
   EXPECT_EQ(warm.pool.try_allocate_nonblocking(0, warm.stream), nullptr);
@@ -115,12 +115,12 @@ TEST_F(ImmediateResourceSim, HasNothingForNoBytesAndForTooMany)
   }
 }
 
-TEST_F(ImmediateResourceSim, LeavesAFreeAloneWhenItIsTimeToRecordAnEvent)
+TEST_F(ImmediateResourceSim, LeavesFreesThatMustRecordAnEvent)
 {
   warm_pool warm;
   std::vector<std::pair<void*, std::size_t>> blocks(400);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    auto const size = 256 * (1 + i % 8);  // no place is short
+    auto const size = 256 * (1 + i % 8);  // so that no stack is full
     blocks[i]       = {warm.pool.allocate(size, warm.stream), size};
   }
   int at_once          = 0;
@@ -142,7 +142,7 @@ TEST_F(ImmediateResourceSim, LeavesAFreeAloneWhenItIsTimeToRecordAnEvent)
   EXPECT_EQ(warm.pool.figures().live_bytes, 0U);
 }
 
-TEST_F(ImmediateResourceSim, RefusesCallsThatTagsOrPartsHaveToSee)
+TEST_F(ImmediateResourceSim, RefusesCallsThatTagsOrPartsMustSee)
 {
   warm_pool warm;
   auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
@@ -153,7 +153,7 @@ TEST_F(ImmediateResourceSim, RefusesCallsThatTagsOrPartsHaveToSee)
   EXPECT_TRUE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
 }
 
-TEST_F(ImmediateResourceSim, WhereCapturesAreCheckedServesTheLegacyStreamWithoutACall)
+TEST_F(ImmediateResourceSim, WithCaptureChecksServesTheLegacyStreamWithoutACall)
 {
   warm_pool warm;
   warm.pool.set_check_capture(true);
@@ -161,7 +161,7 @@ TEST_F(ImmediateResourceSim, WhereCapturesAreCheckedServesTheLegacyStreamWithout
   EXPECT_TRUE(warm.serves(rmm::cuda_stream_legacy));
 }
 
-/// A stream of somebody else, beside that of a warm_pool, and a pool that checks captures.
+/// A pool that checks captures, with a stream of the library and a foreign stream.
 struct CheckedPoolSim : ImmediateResourceSim {
   void SetUp() override
   {
@@ -171,9 +171,7 @@ struct CheckedPoolSim : ImmediateResourceSim {
     warm->pool.set_check_capture(true);
     ASSERT_EQ(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking), cudaSuccess);
     for (auto* const each : {warm->stream.value(), foreign}) {
-      for (int i = 0; i < 300; ++i) {
-        warm->warm_up(each);
-      }  // a stream of somebody else gets an event for each free at first
+      for (int i = 0; i < 300; ++i) { warm->warm_up(each); }  // at first, each free of a foreign stream gets an event
     }
   }
 
@@ -184,10 +182,10 @@ struct CheckedPoolSim : ImmediateResourceSim {
     ImmediateResourceSim::TearDown();
   }
 
-  /// Expects that both calls are served, and that they ask about `stream` what `questions` names and nothing else.
+  /// Expects that both calls are served, and that they make exactly the CUDA calls in `questions` about `stream`.
   void expect_served_with(cudaStream_t stream, std::vector<std::pair<char const*, std::uint64_t>> const& questions)
   {
-    warm->warm_up(stream);  // the other stream may have the same slot in the thread's table
+    warm->warm_up(stream);  // otherwise the other stream may occupy this slot of the thread's table
     std::vector<std::uint64_t> before;
     for (auto const& question : questions) { before.push_back(cudasim::calls(question.first)); }
     auto const calls = cudasim::calls();
@@ -206,17 +204,17 @@ struct CheckedPoolSim : ImmediateResourceSim {
   cudaStream_t foreign{};
 };
 
-TEST_F(CheckedPoolSim, AsksAKnownStreamInEachCallWhetherItCaptures)
+TEST_F(CheckedPoolSim, AsksAKnownStreamWhetherItCaptures)
 {
   expect_served_with(warm->stream.value(), {{"cudaStreamIsCapturing", 2}});
 }
 
-TEST_F(CheckedPoolSim, AsksAStreamOfSomebodyElseWhichOneItIsToo)
+TEST_F(CheckedPoolSim, AsksAForeignStreamForItsIdentityAsWell)
 {
   expect_served_with(foreign, {{"cudaStreamIsCapturing", 2}, {"cudaStreamGetId", 1}});
 }
 
-TEST_F(CheckedPoolSim, HasNothingForAnotherStreamWithTheHandleOfOneThatEnded)
+TEST_F(CheckedPoolSim, ServesNothingForARecycledHandle)
 {
   auto* const handle = foreign;
   std::vector<cudaStream_t> others;
@@ -263,7 +261,7 @@ TEST_F(ImmediateResourceSim, RefusesAllCallsWhileACaptureIsAnnounced)
   EXPECT_TRUE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
 }
 
-TEST_F(ImmediateResourceSim, IsOfferedByAPoolAndNotByAnAdaptorOverIt)
+TEST_F(ImmediateResourceSim, IsOfferedByAPoolButNotByAnAdaptorOverIt)
 {
   warm_pool warm;
   device_memory_resource* const pool = &warm.pool;

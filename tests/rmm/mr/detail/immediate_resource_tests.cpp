@@ -16,7 +16,7 @@ namespace {
 
 using rmm::test::counting_upstream;
 
-/// Has one block at hand, or none; remembers the sizes of the calls.
+/// Has one block, or none. Records the sizes of the calls.
 struct one_block final : rmm::mr::detail::immediate_resource {
   alignas(256) unsigned char block[256]{};
   bool is_ready{true};
@@ -38,7 +38,7 @@ struct one_block final : rmm::mr::detail::immediate_resource {
 
 constexpr int calls_before = 10;
 
-/// Lets the calling thread have a counter, with room for what was in use at once.
+/// Gives the calling thread a counter with room below the peak.
 template <class Statistics>
 void warm_up(Statistics& mr)
 {
@@ -53,7 +53,7 @@ struct NonblockingCalls : ::testing::Test {
   rmm::cuda_stream_view const stream{reinterpret_cast<cudaStream_t>(std::uintptr_t{0x70})};
 };
 
-TEST_F(NonblockingCalls, AreLimitedAsOthers)
+TEST_F(NonblockingCalls, HaveTheSameLimit)
 {
   rmm::mr::limiting_resource_adaptor mr{&upstream, 512};
   void* const ptr = mr.try_allocate_nonblocking(100, stream, at_hand);
@@ -75,7 +75,7 @@ TEST_F(NonblockingCalls, AreRefusedAboveTheLimitBeforeUpstreamIsAsked)
   EXPECT_EQ(mr.get_allocated_bytes(), 0U);
 }
 
-TEST_F(NonblockingCalls, CountNothingWhereTheyDoNotServe)
+TEST_F(NonblockingCalls, CountNothingIfTheyAreRefused)
 {
   rmm::mr::limiting_resource_adaptor limiting{&upstream, 512};
   rmm::mr::statistics_resource_adaptor statistics{&upstream};
@@ -92,7 +92,7 @@ TEST_F(NonblockingCalls, CountNothingWhereTheyDoNotServe)
   EXPECT_EQ(statistics.get_allocations_counter().total, calls_before + 1);
 }
 
-TEST_F(NonblockingCalls, AreInTheStatistics)
+TEST_F(NonblockingCalls, CountInTheStatistics)
 {
   rmm::mr::statistics_resource_adaptor mr{&upstream};
   EXPECT_EQ(mr.try_allocate_nonblocking(100, stream, at_hand), nullptr);  // the thread has no counter yet
@@ -107,9 +107,9 @@ TEST_F(NonblockingCalls, AreInTheStatistics)
   EXPECT_EQ(upstream.asked().size(), std::size_t{calls_before});
 }
 
-TEST_F(NonblockingCalls, FillABufferWithTheSizeThatAReferenceAsksFor)
+TEST_F(NonblockingCalls, UseTheSizeThatAReferenceRoundsTo)
 {
-  rmm::device_buffer{1, rmm::cuda_stream_view{}, upstream};  // decides how sizes are rounded
+  rmm::device_buffer{1, rmm::cuda_stream_view{}, upstream};  // fixes the way sizes are rounded
   rmm::device_buffer buffer{0, rmm::cuda_stream_view{}, upstream};
   ASSERT_TRUE(buffer.try_allocate_nonblocking(100, stream, at_hand));
   EXPECT_EQ(at_hand.allocated, 112U);
@@ -121,11 +121,11 @@ TEST_F(NonblockingCalls, FillABufferWithTheSizeThatAReferenceAsksFor)
   EXPECT_EQ(at_hand.deallocated, 112U);
   EXPECT_TRUE(buffer.is_empty());
   EXPECT_EQ(buffer.data(), nullptr);
-  EXPECT_TRUE(buffer.try_deallocate_nonblocking(upstream, at_hand));  // has nothing
+  EXPECT_TRUE(buffer.try_deallocate_nonblocking(upstream, at_hand));  // `at_hand` has no block
   EXPECT_EQ(upstream.asked().size(), 1U);
 }
 
-TEST_F(NonblockingCalls, LeaveABufferAsItIsWhereTheyDoNotServe)
+TEST_F(NonblockingCalls, LeaveABufferUnchangedIfTheyAreRefused)
 {
   rmm::device_buffer buffer{0, rmm::cuda_stream_view{}, upstream};
   at_hand.is_ready = false;
@@ -138,7 +138,7 @@ TEST_F(NonblockingCalls, LeaveABufferAsItIsWhereTheyDoNotServe)
   EXPECT_EQ(upstream.live_count(), 1U);
 }
 
-TEST_F(NonblockingCalls, DoNotTakeABufferOfAnotherResource)
+TEST_F(NonblockingCalls, DoNotFreeABufferOfAnotherResource)
 {
   counting_upstream other;
   rmm::device_buffer buffer{100, rmm::cuda_stream_view{}, other};

@@ -62,7 +62,7 @@ TEST(OutstandingAllocations, StayInTheTableThatWasAskedFor)
   EXPECT_EQ(&all.whole_table(), &table);
 }
 
-TEST(OutstandingAllocations, AreReplacedByThoseOfTheSameAddress)
+TEST(OutstandingAllocations, AreReplacedAtTheSameAddress)
 {
   tested all;
   all.add(address(1), {100});
@@ -73,8 +73,8 @@ TEST(OutstandingAllocations, AreReplacedByThoseOfTheSameAddress)
   EXPECT_EQ(all.bytes(), 0U);
 }
 
-/// The sum goes down by what is freed, known or not, and never below 0.
-TEST(OutstandingAllocations, HaveTheSumOfASingleCounter)
+/// Each free decreases the sum, even of an unknown block, but never below 0.
+TEST(OutstandingAllocations, HaveTheSumOfAPlainCounter)
 {
   tested all;
   std::map<void*, std::size_t> live;

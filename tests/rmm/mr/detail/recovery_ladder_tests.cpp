@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ladder over a heap that does as it is told: no device, no pool.
+// The recovery ladder over a scripted heap, without a device and without a pool.
 
 #include <rmm/mr/detail/recovery_ladder.hpp>
 
@@ -28,7 +28,7 @@ using rmm::mr::detail::recovery_rungs;
 
 int memory{};
 
-/// Notes each call in `calls`, and serves in that which is `serving`.
+/// Records each call in `calls`, and serves in the call named by `serving`.
 struct scripted {
   std::string calls;
   std::string serving{"nothing"};
@@ -112,7 +112,7 @@ TEST_F(RecoveryLadder, ClimbsInItsOrderToTheRungThatServes)
   EXPECT_EQ(now[recovery_rung::remap].tried, 0U);
 }
 
-TEST_F(RecoveryLadder, WaitsForOtherRungsWhereThatCanServe)
+TEST_F(RecoveryLadder, WaitsIfThatLetsOtherRungsServe)
 {
   recovery_ladder ladder{{recovery_rung::synchronize, recovery_rung::trim, recovery_rung::remap}};
   rungs.could_idle = true;
@@ -124,7 +124,7 @@ TEST_F(RecoveryLadder, WaitsForOtherRungsWhereThatCanServe)
   EXPECT_EQ(script.calls, "free reclaim-at-last");
 }
 
-TEST_F(RecoveryLadder, TellsWhatWasTriedForAnAttempt)
+TEST_F(RecoveryLadder, ReportsTheTriesOfAnAttempt)
 {
   recovery_ladder ladder{{recovery_rung::grow, recovery_rung::callback}};
   int calls = 0;
@@ -143,7 +143,7 @@ TEST_F(RecoveryLadder, TellsWhatWasTriedForAnAttempt)
   EXPECT_EQ(ladder.figures().failures, 1U);
 }
 
-TEST_F(RecoveryLadder, SaysThatNothingFitsWhereNoRungHasAReason)
+TEST_F(RecoveryLadder, ReportsThatNothingFitsIfNoRungHasAReason)
 {
   recovery_ladder ladder{recovery_rung::trim};
   recovery_attempt attempt{1000};
@@ -165,7 +165,7 @@ TEST_F(RecoveryLadder, SkipsTheCallbackUnlessItMayCallBack)
   EXPECT_EQ(ladder.figures()[recovery_rung::callback].tried, 1U);
 }
 
-TEST_F(RecoveryLadder, OfAPartHasTheOrderAndTheCallbackOfTheWholeAndItsOwnCounters)
+TEST_F(RecoveryLadder, OfAPartSharesOrderAndCallbackButNotCounters)
 {
   recovery_ladder whole{{recovery_rung::grow, recovery_rung::callback}};
   recovery_ladder part{recovery_rung::trim};
@@ -174,7 +174,7 @@ TEST_F(RecoveryLadder, OfAPartHasTheOrderAndTheCallbackOfTheWholeAndItsOwnCounte
   whole.set_callback(
     [&](std::size_t, void*) {
       ++calls;
-      EXPECT_EQ(climb(whole), nullptr);  // not called again
+      EXPECT_EQ(climb(whole), nullptr);  // must not be called again
       return false;
     },
     nullptr);
@@ -203,7 +203,7 @@ TEST_F(RecoveryLadder, RefusesToClimbWhileThePoolIsSuspended)
   EXPECT_EQ(script.calls, "free");
 }
 
-TEST_F(RecoveryLadder, DropsTheCallbackThatWasSetBeforeWithoutItsMutex)
+TEST_F(RecoveryLadder, DestroysAReplacedCallbackOutsideOfItsMutex)
 {
   recovery_ladder ladder{recovery_rung::callback};
   bool order_was_read = false;

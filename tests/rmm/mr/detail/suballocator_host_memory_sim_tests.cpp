@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The suballocators where the host has no memory: an allocation may fail, a deallocation never, and no block is lost. Linked
-// with --wrap=calloc; operator new is replaced.
+// Suballocators without host memory. An allocation may fail, a deallocation must not, and no block is lost. Linked with
+// --wrap=calloc; operator new is replaced.
 
 #include "../../../support/failing_host_memory.hpp"
 #include "../../../support/random_program.hpp"
@@ -35,12 +35,12 @@
 
 namespace {
 
-thread_local std::uint64_t until_failure{0};  // the n-th allocation of the thread from now fails; 0: none
-thread_local std::uint64_t failures{0};       // so many in a row
+thread_local std::uint64_t until_failure{0};  // the n-th allocation of this thread fails; 0 for none
+thread_local std::uint64_t failures{0};       // so many allocations in a row fail
 thread_local std::uint64_t failed{0};
 std::atomic<std::size_t> largest_request{0};
 
-/// From the n-th on so many allocations of the calling thread fail.
+/// Makes `count` allocations of the calling thread fail, from the n-th on.
 void fail_host_allocations(std::uint64_t n, std::uint64_t count)
 {
   failed        = 0;
@@ -48,7 +48,7 @@ void fail_host_allocations(std::uint64_t n, std::uint64_t count)
   until_failure = n;
 }
 
-/// Returns how many failed.
+/// Returns how many allocations failed.
 std::uint64_t stop_failing()
 {
   until_failure = 0;
@@ -59,8 +59,8 @@ constexpr std::uint64_t all = ~std::uint64_t{0};
 
 }  // namespace
 
-/// Counts what this program asks for, but not what the simulated runtime does: functions of the C++ library that it calls may be those of
-/// this program.
+/// Counts allocations of this program, but not of the simulated runtime, which may call C++ library functions that are compiled
+/// into this program.
 bool rmm::test::host_allocation_fails(void const* caller) noexcept
 {
   static thread_local bool is_looking{false};
@@ -106,7 +106,7 @@ struct SuballocatorHostMemory : Stepped {
     rmm::cuda_stream_view stream;
   };
 
-  /// Fills the heap with blocks of all kinds, by turns on the two streams.
+  /// Fills the heap with blocks of all kinds, alternately on the two streams.
   std::vector<block> fill(device_heap& heap)
   {
     std::vector<block> blocks;
@@ -121,7 +121,7 @@ struct SuballocatorHostMemory : Stepped {
     }
   }
 
-  /// All that was given out is free again, in one piece.
+  /// Expects that all memory is free again, and in one piece.
   static void expect_all_free(device_heap& heap, std::size_t size)
   {
     EXPECT_TRUE(heap.good());
@@ -171,7 +171,7 @@ TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocateInAnotherThread)
   expect_all_free(heap, 4 * MiB);
 }
 
-TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocateOnAStreamThatTheHeapHasNotSeen)
+TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocateOnAnUnknownStream)
 {
   device_heap heap{MiB};
   auto const blocks = fill(heap);
@@ -189,12 +189,12 @@ TEST_F(SuballocatorHostMemory, IsNotNeededWhileAThreadEnds)
   auto const blocks = fill(heap);
   run_on_a_thread_that_ends([&] {
     for (auto const& b : blocks) { heap.deallocate(b.ptr, b.bytes, b.stream); }
-    fail_host_allocations(1, all);  // to the end of the thread
+    fail_host_allocations(1, all);  // stays on while the thread ends
   });
   expect_all_free(heap, MiB);
 }
 
-TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocateABlockInThePartsThatWereTold)
+TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocateABlockInAnnouncedParts)
 {
   constexpr std::size_t part_bytes = 4 * KiB;
   constexpr std::size_t parts      = 4 * MiB / part_bytes;
@@ -211,7 +211,7 @@ TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocateABlockInThePartsThatWereTo
   for (; told < parts; ++told) { ASSERT_TRUE(heap.heap().try_divide()); }
 
   fail_host_allocations(1, all);
-  for (std::size_t const first : {0U, 1U}) {  // no two neighbours at first
+  for (std::size_t const first : {0U, 1U}) {  // first parts whose neighbours are in use
     for (auto i = first; i < parts; i += 2) { heap.deallocate(whole + i * part_bytes, part_bytes, stream); }
   }
   stop_failing();
@@ -270,7 +270,7 @@ TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAWithdrawal)
   for (bool any = true; any; ++runs) {
     device_heap heap{size};
     std::vector<block> blocks;
-    for (std::size_t i = 0; i < 100; ++i) {  // pieces that are cut in the middle, until their list has no room
+    for (std::size_t i = 0; i < 100; ++i) {  // each cut makes one more piece, until the list is full
       auto const s = (i % 2 == 0 ? stream : other).view();
       blocks.push_back({heap.allocate(16 * KiB, s), 16 * KiB, s});
     }
@@ -288,7 +288,7 @@ TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAWithdrawal)
     ASSERT_TRUE(heap.good()) << "allocation " << runs;
     for (std::size_t i = 1; i < blocks.size(); i += 2) { heap.deallocate(blocks[i].ptr, 16 * KiB, blocks[i].stream); }
     EXPECT_EQ(heap.figures().free_bytes, heap.figures().reserved_bytes) << "allocation " << runs;
-    for (auto const& each : taken) { heap.heap().extend(each); }  // the memory is freed with the block
+    for (auto const& each : taken) { heap.heap().extend(each); }  // the memory is freed with the upstream block
     ASSERT_TRUE(heap.good()) << "allocation " << runs;
   }
   EXPECT_GT(runs, 5U);
@@ -300,7 +300,7 @@ TEST_F(SuballocatorHostMemory, IsNotUsedUpByThreadsThatComeAndGo)
   auto const one_thread = [&] {
     std::vector<void*> blocks;
     for (int i = 0; i < 60; ++i) { blocks.push_back(heap.allocate(256, stream)); }
-    for (void* const ptr : blocks) { heap.deallocate(ptr, 256, stream); }  // left unmarked
+    for (void* const ptr : blocks) { heap.deallocate(ptr, 256, stream); }  // these frees stay unfenced
   };
   for (int i = 0; i < 50; ++i) { run_on_a_thread_that_ends(one_thread); }
   largest_request = 0;
@@ -340,7 +340,7 @@ TEST_F(SuballocatorHostMemory, IsNotUsedUpByBlocksThatThreadsFreeBeforeTheyEnd)
     for (int i = 0; i < count; ++i) {
       for (auto& ptr : blocks) { ptr = heap.allocate(256, stream); }
       run_on_a_thread_that_ends([&] {
-        for (void* const ptr : blocks) { heap.deallocate(ptr, 256, stream); }  // left unmarked
+        for (void* const ptr : blocks) { heap.deallocate(ptr, 256, stream); }  // these frees stay unfenced
       });
     }
   };
@@ -371,7 +371,7 @@ TEST_F(SuballocatorHostMemory, IsNotUsedUpByStreamsThatComeAndGo)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfATrimWhichCountsWhatItGaveBack)
+TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfATrimWhichCountsWhatItFreed)
 {
   std::uint64_t runs  = 0;
   std::uint64_t parts = 0;
@@ -444,7 +444,7 @@ TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAReservation)
         task->shrink_to(300 * KiB);
       } catch (std::bad_alloc const&) {}
     }
-    // Of the second half each block is freed where its neighbours are not: in parts.
+    // Frees each block of the second half between neighbours in use, so in parts.
     for (std::size_t i = 0; i < kept.size(); ++i) { its->deallocate(kept[i * 3 % kept.size()], 32 * KiB, stream); }
     any = stop_failing() != 0;
     EXPECT_EQ(pool.figures().live_bytes, 0U) << "allocation " << runs;
@@ -486,7 +486,7 @@ TEST_F(RandomHostMemory, MayBeMissingNowAndThenInProgramsWithLargeBlocks)
   run(how, 8 * MiB, 24 * MiB);
 }
 
-TEST(HostAllocationsOfSuballocators, FailWhenTheyAreTold)
+TEST(HostAllocationsOfSuballocators, FailOnRequest)
 {
   fail_host_allocations(2, 2);
   void* const first = ::operator new(1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random programs of threads, streams and devices on the suballocators, under the ordering checker: a block that reaches a
-// stream too early is a race between its old and its new owner, whether or not it happens in this run. Where the heap itself
-// can be seen, its invariants are checked after each step, and each refusal is checked against what is free.
+// Random programs of threads, streams and devices on the suballocators, under the ordering checker. A block that reaches a stream
+// too early is reported as a race, even if the race does not happen in this run. If the heap is accessible, its invariants are
+// checked after each step, and each refusal is checked against the free memory.
 
 #include "../../../support/random_program.hpp"
 #include "../../../support/seeds.hpp"
@@ -41,7 +41,7 @@ constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
 struct SuballocatorOrdering : Stepped {
-  /// A source for each of `devices` devices, made with that device current.
+  /// Makes a source for each of `devices` devices, with that device current.
   template <class Make>
   static std::vector<std::unique_ptr<memory_source>> on_each(int devices, Make make)
   {
@@ -54,7 +54,7 @@ struct SuballocatorOrdering : Stepped {
     return made;
   }
 
-  /// How often each place where the heap looks for memory was the one that had it, over all programs.
+  /// How often each place of the search served a request, over all programs.
   struct rungs {
     std::uint64_t other_stores{};
     std::uint64_t other_caches{};
@@ -154,7 +154,7 @@ TEST_F(SuballocatorOrdering, HoldsForLargeBlocks)
 {
   random_program::options how;
   how.threads   = 3;
-  how.largest   = 6 * MiB;  // most of them go past the caches
+  how.largest   = 6 * MiB;  // most of the blocks are too large for the caches
   how.most_live = 60;
   auto const used =
     run_on_heaps(80, how, 1, [](std::uint64_t seed) { return std::make_unique<bare_heap>((16 + seed % 32) * MiB); });
@@ -205,7 +205,7 @@ TEST_F(SuballocatorOrdering, HoldsOnPools)
   how.threads = 2;
   run_on_resources(100, how, 1, true, [](cuda_memory_resource* upstream, std::uint64_t seed) {
     std::optional<std::size_t> maximum;
-    if (seed % 2 == 0) { maximum = 2 * MiB; }  // tight: streams take from each other
+    if (seed % 2 == 0) { maximum = 2 * MiB; }  // tight, so that streams take memory from each other
     return std::make_unique<pool>(upstream, seed % 3 == 0 ? 0U : 64 * KiB, maximum);
   });
 }

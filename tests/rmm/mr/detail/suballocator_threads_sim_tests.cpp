@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Threads that use one suballocator at a time, with work that runs in the background: each owner fills its blocks with a
-// pattern of its own and finds it again. Under the ordering checker, and under ThreadSanitizer in its preset.
+// Threads that use one suballocator at the same time, while work runs in the background. Each owner fills its blocks with its own
+// pattern, and checks that later. Runs under the ordering checker, and under ThreadSanitizer in its preset.
 
 #include "../../../support/sanitizers.hpp"
 #include "../../../support/seeds.hpp"
@@ -97,7 +97,7 @@ class exchange_box {
   std::vector<block> blocks_;
 };
 
-/// The part of each block that is filled: its ends.
+/// The bytes at each end of a block that are filled.
 constexpr std::size_t edge = 32;
 
 struct SuballocatorThreads : Simulated {
@@ -134,10 +134,10 @@ struct SuballocatorThreads : Simulated {
     int threads{4};
     int steps{400};
     std::size_t largest{100 * KiB};
-    std::size_t most_live{60};  ///< blocks of a thread
+    std::size_t most_live{60};  ///< most live blocks of a thread
   };
 
-  /// `mr` is anything that allocates, and throws or returns null if it has nothing.
+  /// `mr` needs allocate() and deallocate(). allocate() throws or returns null if there is no memory.
   template <class Resource>
   void use(Resource& mr,
            std::uint64_t seed,
@@ -183,7 +183,7 @@ struct SuballocatorThreads : Simulated {
         }
       } else if (what < 95) {
         if (auto const other = box.take(random())) { give_back(*other); }
-      } else if (what < 97) {  // its stream ends with work pending
+      } else if (what < 97) {  // a stream ends with work pending
         auto const which = pick(mine.size());
         for (auto i = live.size(); i-- > 0;) {
           if (live[i].stream != mine[which].view()) { continue; }
@@ -199,7 +199,7 @@ struct SuballocatorThreads : Simulated {
     for (auto const& b : live) { give_back(b); }
   }
 
-  /// Runs threads on what `make()` makes. They end before it, or after it, by the seed.
+  /// Runs threads on what `make()` returns. Depending on the seed, they end before it or after it.
   template <class Make>
   void run(std::uint64_t seed, options const& how, Make make)
   {
@@ -214,7 +214,7 @@ struct SuballocatorThreads : Simulated {
     for (int t = 0; t < how.threads; ++t) {
       threads.emplace_back([&, t] {
         auto const mine = 1000 * seed + static_cast<std::uint64_t>(t);
-        if (t == 0) {  // a thread of threads, each of which leaves what it freed last
+        if (t == 0) {  // starts threads that free their last blocks when they end
           for (int part = 0; part < 4; ++part) {
             auto fewer  = how;
             fewer.steps = how.steps / 4;
@@ -296,7 +296,7 @@ TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPool)
   });
 }
 
-/// A pool whose callers first ask whether it can serve them without waiting.
+/// A pool that is called through its nonblocking functions first.
 class impatient_pool {
  public:
   explicit impatient_pool(cuda_memory_resource& upstream) : pool_{&upstream, 256 * KiB, 2 * MiB} {}
@@ -316,7 +316,7 @@ class impatient_pool {
   rmm::mr::pool_memory_resource<cuda_memory_resource> pool_;
 };
 
-TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPoolThatIsAskedNotToWait)
+TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPoolWithNonblockingCalls)
 {
   for_each_seed(8, [&](std::uint64_t seed) { run(seed, {}, [&] { return std::make_unique<impatient_pool>(cuda_); }); });
 }
@@ -341,10 +341,10 @@ TEST_F(SuballocatorThreads, KeepTheirBlocksOnAFixedSizeResource)
   });
 }
 
-TEST_F(SuballocatorThreads, StayOutWhileOthersLookIntoTheirCaches)
+TEST_F(SuballocatorThreads, StayOutWhileOthersSearchTheirCaches)
 {
-  // One thread frees and allocates without a lock; before it does, it writes to memory that is in no cache, so that what it
-  // writes after that reaches the other thread late. The other thread wants the whole heap, and gets it if that is free.
+  // The owner frees and allocates without a lock. Before each call it writes to memory that is in no cache. That delays its later
+  // writes on the way to the other thread. The other thread requests the whole heap, and gets it if it is free.
   begin();
   constexpr std::size_t size = 64 * KiB;
   device_heap heap{size};
@@ -369,8 +369,8 @@ TEST_F(SuballocatorThreads, StayOutWhileOthersLookIntoTheirCaches)
       rounds.store(rounds.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
   }};
-  constexpr int times = RMM_TEST_UNDER_SANITIZER ? 300 : 3'000;  // a race of instructions; there they are other ones
-  auto const latest = std::chrono::steady_clock::now() + std::chrono::seconds{5};  // on a machine with no core to spare
+  constexpr int times = RMM_TEST_UNDER_SANITIZER ? 300 : 3'000;  // sanitizers change the racing instructions
+  auto const latest   = std::chrono::steady_clock::now() + std::chrono::seconds{5};  // for machines without a free core
   for (int i = 0; i < times && std::chrono::steady_clock::now() < latest; ++i) {
     auto const before = rounds.load(std::memory_order_relaxed);
     while (rounds.load(std::memory_order_relaxed) < before + 2) { std::this_thread::yield(); }
@@ -384,7 +384,7 @@ TEST_F(SuballocatorThreads, StayOutWhileOthersLookIntoTheirCaches)
 
 TEST_F(SuballocatorThreads, GetAllOfATightHeapInTurn)
 {
-  // Whoever asks gets the whole heap if it is free; half of it is never refused while the others hold less.
+  // Each thread in its turn gets the whole heap, in 16 parts and in one piece.
   begin();
   constexpr std::size_t size = 256 * KiB;
   device_heap heap{size};
@@ -418,12 +418,12 @@ TEST_F(SuballocatorThreads, GetAllOfATightHeapInTurn)
   EXPECT_TRUE(heap.good());
 }
 
-// What ThreadSanitizer says of it is the test: locks that are taken in two orders.
-TEST_F(SuballocatorThreads, MayEndBeforeAPoolOverAPoolDoes)
+// The test fails if ThreadSanitizer reports locks that are taken in two orders.
+TEST_F(SuballocatorThreads, MayEndBeforeAPoolOverAnotherPool)
 {
   using lower_pool = rmm::mr::pool_memory_resource<cuda_memory_resource>;
   cuda_memory_resource upstream;
-  for (int i = 0; i < 40; ++i) {  // more pools than a thread keeps in mind
+  for (int i = 0; i < 40; ++i) {  // more pools than a thread remembers
     lower_pool lower{&upstream, std::size_t{4} << 20U};
     rmm::mr::pool_memory_resource<lower_pool> upper{&lower, std::size_t{1} << 20U};
     rmm::cuda_stream const stream;

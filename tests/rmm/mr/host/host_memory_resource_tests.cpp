@@ -28,7 +28,7 @@ static_assert(cuda::mr::resource_with<host_memory_resource, cuda::mr::host_acces
 static_assert(cuda::mr::synchronous_resource_with<host_memory_resource, cuda::mr::host_accessible>);
 #endif
 
-/// Memory of the C++ library, honouring the alignment.
+/// Memory from aligned operator new.
 class aligned_host_resource final : public host_memory_resource {
   void* do_allocate(std::size_t bytes, std::size_t alignment) override
   {

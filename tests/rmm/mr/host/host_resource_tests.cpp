@@ -41,7 +41,7 @@ static_assert(is_async<pinned_memory_resource, cuda::mr::host_accessible, cuda::
 static_assert(std::is_convertible_v<pinned_memory_resource&, rmm::device_async_resource_ref>);
 static_assert(std::is_convertible_v<pinned_memory_resource*, rmm::host_device_async_resource_ref>);
 
-// What both resources do, called directly and through a reference.
+// Behaviour that both resources share, called directly and through a reference.
 template <class Resource>
 struct HostResource : ::testing::Test {
   Resource resource;
@@ -144,7 +144,7 @@ TYPED_TEST(HostResource, IsEqualToItself)
 {
   TypeParam const other;
   EXPECT_TRUE(this->resource == this->resource);
-  EXPECT_TRUE(this->resource != other);  // as host_memory_resource has it
+  EXPECT_TRUE(this->resource != other);  // host_memory_resource compares identities
 }
 
 TEST(NewDeleteResource, GivesAPointerForNoBytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory resources, and which of them serves which device."""
+"""Memory resources, and functions that set and return the resource of a device."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from rmm.pylibrmm.memory_resource._memory_resource import *  # noqa: F403
 if TYPE_CHECKING:
     from rmm.pylibrmm.memory_resource._memory_resource import _flush_logs as _flush_logs
     from rmm.pylibrmm.memory_resource._memory_resource import _initialize as _initialize
-else:  # for mypy names that come by `*` are exported, and no others
+else:  # mypy re-exports exactly the names that `*` imports
     __all__ = [*_memory_resource.__all__, "CudaAsyncManagedMemoryResource", "experimental"]
     __getattr__ = _memory_resource.__getattr__

@@ -107,12 +107,20 @@ cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
         self._asked = self.c_obj.get()
 
     def get_allocated_bytes(self):
-        """Return the bytes in use.
+        """Return the bytes in use, as the limit counts them.
 
         Returns
         -------
         int
             The sum of the sizes of live allocations, each rounded up to 256.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> limiting = rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=limiting)
+        >>> limiting.get_allocated_bytes()
+        1024
         """
         return (<limiting_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
 
@@ -123,6 +131,12 @@ cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
         -------
         int
             The limit.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), "1MiB").get_allocation_limit()
+        1048576
         """
         return (<limiting_resource_adaptor[base]*>self.usable())[0].get_allocation_limit()
 
@@ -149,6 +163,13 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
     rmm.LogFileError
         If the file cannot be written. This is an OSError.
 
+    Raises
+    ------
+    rmm.LogFileError
+        If the file cannot be written. This is an OSError.
+    ValueError
+        If no file is named.
+
     Examples
     --------
     >>> import os, tempfile
@@ -173,7 +194,18 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
             self.c_obj = make_logging(upstream, c_name)
 
     cpdef flush(self):
-        """Write buffered lines to the file."""
+        """Write buffered lines to the file.
+
+        Examples
+        --------
+        >>> import os
+        >>> import tempfile
+        >>> import rmm
+        >>> name = os.path.join(tempfile.mkdtemp(), "log.csv")
+        >>> logging = rmm.mr.LoggingResourceAdaptor(rmm.mr.CudaMemoryResource(), name)
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=logging)
+        >>> logging.flush()
+        """
         with nogil:
             (<logging_resource_adaptor[base]*>self.usable())[0].flush()
 
@@ -184,8 +216,18 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
         -------
         str
             The absolute name.
+
+        Examples
+        --------
+        >>> import os
+        >>> import tempfile
+        >>> import rmm
+        >>> name = os.path.join(tempfile.mkdtemp(), "log.csv")
+        >>> logging = rmm.mr.LoggingResourceAdaptor(rmm.mr.CudaMemoryResource(), name)
+        >>> os.path.basename(logging.get_file_name())
+        'log.dev0.csv'
         """
-        self.usable()  # else there is no name
+        self.usable()  # raises TypeError if the constructor failed
         return self._log_file_name
 
 
@@ -223,18 +265,27 @@ cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
         return _statistics(mr[0].get_bytes_counter(), mr[0].get_allocations_counter())
 
     def push_counters(self):
-        """Start to count from zero, until `pop_counters` is called.
+        """Save the counters, and count from zero until `pop_counters` is called.
 
         Returns
         -------
         rmm.statistics.Statistics
             The statistics until now.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> counted = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> before = counted.push_counters()
+        >>> buffer = rmm.DeviceBuffer(size=1024, mr=counted)
+        >>> counted.pop_counters().total_bytes
+        1024
         """
         counters = (<statistics_resource_adaptor[base]*>self.usable())[0].push_counters()
         return _statistics(counters.first, counters.second)
 
     def pop_counters(self):
-        """End the last `push_counters`, and add its counts to those before it.
+        """Restore the counters of the last `push_counters`, and add the counts since then to them.
 
         Returns
         -------
@@ -245,6 +296,15 @@ cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
         ------
         IndexError
             If there was no push.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> resource = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> counters = resource.push_counters()
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=resource)
+        >>> resource.pop_counters().peak_count
+        1
         """
         counters = (<statistics_resource_adaptor[base]*>self.usable())[0].pop_counters()
         return _statistics(counters.first, counters.second)
@@ -278,12 +338,20 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         self.c_obj = make_tracking(upstream_mr.c_obj, capture_stacks, leaks)
 
     def get_allocated_bytes(self):
-        """Return the bytes in use.
+        """Return the bytes of all live allocations.
 
         Returns
         -------
         int
             The sum of the sizes of live allocations.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> tracking = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=tracking)
+        >>> tracking.get_allocated_bytes()  # a multiple of 16
+        1008
         """
         return (<tracking_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
 
@@ -294,6 +362,14 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         -------
         str
             One line for each allocation, with its stack if that was recorded.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> tracked = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> buffer = rmm.DeviceBuffer(size=1024, mr=tracked)
+        >>> len(tracked.get_outstanding_allocations_str().splitlines())
+        1
         """
         cdef string text
         with nogil:
@@ -307,6 +383,13 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         -------
         str
             The bytes in use, and the call stacks if they were recorded, in descending order of bytes. Empty if nothing is live.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> tracking = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=tracking)
+        >>> report = tracking.get_leak_report()
         """
         cdef string text
         with nogil:
@@ -314,7 +397,14 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         return text.decode("utf-8", "replace")
 
     def log_outstanding_allocations(self):
-        """Write the live allocations to the debug log, at level debug."""
+        """Write the live allocations to the debug log, at level debug.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> tracking = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> tracking.log_outstanding_allocations()  # logs nothing: nothing is allocated
+        """
         with nogil:
             (<tracking_resource_adaptor[base]*>self.usable())[0].log_outstanding_allocations()
 
@@ -349,6 +439,11 @@ cdef class AlignedResourceAdaptor(UpstreamResourceAdaptor):
         The alignment in bytes, a power of two.
     alignment_threshold : int or str, optional
         The smallest size to align so. Smaller allocations are aligned to 256 bytes.
+
+    Raises
+    ------
+    RuntimeError
+        If `alignment` is not a power of two.
 
     Examples
     --------
@@ -435,6 +530,13 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
         The name of the file. `%p` stands for the id of the process, `%d` for the number of the device. If None, the environment
         variable RMM_TRACE_FILE names the file.
 
+    Raises
+    ------
+    ValueError
+        If no file is named.
+    RuntimeError
+        If the file cannot be written.
+
     Examples
     --------
     >>> import os, tempfile
@@ -458,7 +560,18 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
             self.c_obj = make_trace(upstream, c_name)
 
     def flush(self):
-        """Write buffered events to the file."""
+        """Write buffered events to the file.
+
+        Examples
+        --------
+        >>> import os
+        >>> import tempfile
+        >>> import rmm
+        >>> name = os.path.join(tempfile.mkdtemp(), "program.trace")
+        >>> trace = rmm.mr.TraceResourceAdaptor(rmm.mr.CudaMemoryResource(), name)
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=trace)
+        >>> trace.flush()
+        """
         with nogil:
             (<trace_resource_adaptor[base]*>self.usable())[0].flush()
 
@@ -469,6 +582,15 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
         -------
         str
             The absolute name.
+
+        Examples
+        --------
+        >>> import os
+        >>> import tempfile
+        >>> import rmm
+        >>> name = os.path.join(tempfile.mkdtemp(), "program.trace")
+        >>> rmm.mr.TraceResourceAdaptor(rmm.mr.CudaMemoryResource(), name).get_file_name() == name
+        True
         """
         return os.path.abspath(os.fsdecode((<trace_resource_adaptor[base]*>self.usable())[0].get_file_name()))
 
@@ -479,12 +601,22 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
         -------
         int
             The number of events; 0 if all were written.
+
+        Examples
+        --------
+        >>> import os
+        >>> import tempfile
+        >>> import rmm
+        >>> name = os.path.join(tempfile.mkdtemp(), "program.trace")
+        >>> trace = rmm.mr.TraceResourceAdaptor(rmm.mr.CudaMemoryResource(), name)
+        >>> trace.get_lost_events()
+        0
         """
         return (<trace_resource_adaptor[base]*>self.usable())[0].get_lost_events()
 
 
 cdef class EnvironmentTrace(UpstreamResourceAdaptor):
-    """An adaptor that writes all calls to the trace of its device, which RMM_TRACE_FILE names. Otherwise it acts as its upstream.
+    """An adaptor that writes all calls to the trace of its device, which RMM_TRACE_FILE names. All other attributes are its upstream's.
 
     With RMM_TRACE_FILE set, `set_per_device_resource` puts one over each resource.
     """
@@ -513,7 +645,7 @@ cdef class EnvironmentTrace(UpstreamResourceAdaptor):
 
 
 cdef class ThreadSafeResourceAdaptor(UpstreamResourceAdaptor):
-    """An adaptor with a lock, so that one thread at a time calls `upstream_mr`.
+    """An adaptor that lets only one thread at a time call `upstream_mr`.
 
     Parameters
     ----------

@@ -26,12 +26,12 @@ ctypedef shared_ptr[lent_callables] lent_ptr
 
 
 cdef class DeviceMemoryResource:
-    # Who copies it keeps the object of Python as well, which holds the functions that the resource calls, if there are any.
+    # A copy also keeps the Python functions that the resource calls, through lent_callables.
     cdef shared_ptr[device_memory_resource] c_obj
     cdef shared_ptr[lent_callables] _lent
-    cdef object _failure_callback  # that of a pool
+    cdef object _failure_callback  # of a pool
     cdef immediate_resource* _immediate
-    cdef device_memory_resource* _asked  # that is `_immediate`
+    cdef device_memory_resource* _asked  # the resource for which `_immediate` was looked up
     cdef device_memory_resource* get_mr(self) noexcept nogil
     cdef device_memory_resource* usable(self) except NULL nogil
     cdef void keep_lent(self) noexcept

@@ -28,9 +28,10 @@ cdef extern from "pylibrmm/memory_resource/_lent_callables.hpp" namespace "rmm_p
 
 
 class _Finalizer:
-    """Calls `action` when the garbage collector finalizes the object that holds this, before it clears the functions of a cycle.
+    """Calls `action` when the garbage collector finalizes the owner of this object, before it clears the functions of a cycle.
 
-    A class of Python, because Cython calls no `__del__` of its classes with the stable ABI. `action` may not refer to the object.
+    A Python class, because with the stable ABI Cython does not call `__del__` of extension classes. `action` must not refer to the
+    owner.
     """
 
     __slots__ = ("action",)
@@ -47,7 +48,7 @@ cdef extern from *:
 
 
 cdef extern from "rmm/mr/device_memory_resource.hpp" namespace "rmm::mr" nogil:
-    # allocate() of device_memory_resource, whose declaration others use knows no reports
+    # The public declaration of device_memory_resource cannot raise errors with reports.
     cdef cppclass reporting_resource "rmm::mr::device_memory_resource":
         void* allocate(size_t bytes, cuda_stream_view stream) except +raise_error
 
@@ -55,8 +56,8 @@ cdef extern from "rmm/mr/device_memory_resource.hpp" namespace "rmm::mr" nogil:
 connect_log()
 
 
-# The garbage collector may not clear resources: C++ calls the functions that they hold, and buffers that it collects with a resource
-# still need all that the resource is made of. Nor need it: functions, lists and dictionaries of a cycle are cleared.
+# The garbage collector must not clear resources: C++ calls the functions that they hold, and collected buffers still need their
+# resource. Cycles are broken without that, because functions, lists and dictionaries are cleared.
 @cython.no_gc_clear
 cdef class DeviceMemoryResource:
     """The base class of resources that allocate device memory.
@@ -79,12 +80,12 @@ cdef class DeviceMemoryResource:
             self.c_obj.reset()
 
     cdef void keep_lent(self) noexcept:
-        """Before functions that C++ was lent may go: it keeps them itself if the resource goes on, as when one is made over it."""
+        """Makes C++ hold its lent functions if the C++ resource lives longer than this object, for example below an adaptor."""
         if self._lent.get() != NULL and self.c_obj.use_count() > 1:
             (<lent_functions*>self._lent.get()).own()
 
     cdef void lend_from_now(self, lent_ptr lent) noexcept:
-        """Lets go of the functions that C++ was lent before: threads that are about to call them still do."""
+        """Replaces the functions lent to C++. C++ holds the old ones, because threads may be about to call them."""
         if self._lent.get() != NULL:
             (<lent_functions*>self._lent.get()).own()
         self._lent = lent
@@ -112,6 +113,13 @@ cdef class DeviceMemoryResource:
         MemoryError
             If there is not enough memory. A pool raises `rmm.ReportedMemoryError`, whose `report` is a
             `rmm.memory_report.MemoryReport`.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> resource = rmm.mr.CudaMemoryResource()
+        >>> ptr = resource.allocate(1000)
+        >>> resource.deallocate(ptr, 1000)
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef void* ptr
@@ -130,20 +138,27 @@ cdef class DeviceMemoryResource:
             The bytes that were allocated.
         stream : rmm.pylibrmm.stream.Stream, optional
             A stream that is ordered after the work that uses the memory.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> resource = rmm.mr.CudaMemoryResource()
+        >>> pointer = resource.allocate(1000)
+        >>> resource.deallocate(pointer, 1000)
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         with nogil:
             self.usable()[0].deallocate(<void*>ptr, nbytes, c_stream)
 
     cdef device_memory_resource* usable(self) except NULL nogil:
-        """The resource, or TypeError for an object of this class itself, which has none."""
+        """Returns the C++ resource. Raises TypeError if there is none, as in the base class, or if the constructor failed."""
         if self.c_obj.get() == NULL:
             with gil:
                 raise TypeError(f"{type(self).__name__} is not a resource: use one of the classes derived from it")
         return self.c_obj.get()
 
     cdef immediate_resource* immediate(self) noexcept:
-        """The resource as one that serves calls without waiting, for which the GIL may be held; NULL if it is none. Asked once."""
+        """Returns the interface for calls that do not wait, for which the GIL may be held; NULL if there is none. Cached."""
         cdef device_memory_resource* mr = self.c_obj.get()
         if self._asked != mr:
             self._immediate = as_immediate(mr)
@@ -179,9 +194,9 @@ cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
         self.upstream_mr = upstream_mr
 
     def __dealloc__(self):
-        self.keep_lent()  # that of the base comes when c_obj is empty
+        self.keep_lent()  # C++ would find no resource any more when the base class does this
         with nogil:
-            self.c_obj.reset()  # before the upstream, which may be the Python object's to end
+            self.c_obj.reset()  # before `upstream_mr`, because this may be the last owner of it
 
     cpdef DeviceMemoryResource get_upstream(self):
         """Return the resource that memory is taken from.
@@ -190,6 +205,13 @@ cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
         -------
         DeviceMemoryResource
             The resource.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> upstream = rmm.mr.CudaMemoryResource()
+        >>> rmm.mr.LimitingResourceAdaptor(upstream, "1MiB").get_upstream() is upstream
+        True
         """
         return self.upstream_mr
 

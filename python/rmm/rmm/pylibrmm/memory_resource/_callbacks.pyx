@@ -72,7 +72,7 @@ cdef extern from "pylibrmm/memory_resource/_callbacks.hpp" namespace "rmm_python
 
 
 cdef class _Finalization:
-    """Makes C++ hold functions that it may call to free memory."""
+    """Tells C++ that the object which holds the lent functions is being finalized."""
 
     cdef lent_ptr lent
 
@@ -127,9 +127,9 @@ cdef class CallbackMemoryResource(DeviceMemoryResource):
         self._finalizer = _Finalizer(action)
 
     def __dealloc__(self):
-        self.keep_lent()  # that of the base comes when the attributes have gone
+        self.keep_lent()  # the base class does this when the attributes are gone already
         if self._lent.get() != NULL:
-            (<lent_functions*>self._lent.get()).finalize()  # as long as the functions are there
+            (<lent_functions*>self._lent.get()).finalize()  # while the functions still exist
 
 
 cdef void* call_allocate(lent_callables& lent, size_t nbytes, cudaStream_t stream, python_error& error) noexcept with gil:
@@ -147,7 +147,7 @@ cdef void* call_allocate(lent_callables& lent, size_t nbytes, cudaStream_t strea
 cdef void call_deallocate(lent_callables& lent, void* ptr, size_t nbytes, cudaStream_t stream) noexcept with gil:
     cdef lent_functions* functions = <lent_functions*>&lent
     try:
-        # an exception that leaves a noexcept function is reported as unraisable
+        # Cython reports an exception that leaves this noexcept function to sys.unraisablehook
         (<object>functions.second())(<uintptr_t>ptr, nbytes, Stream._from_cudaStream_t(stream))
     finally:
         if ptr != NULL:
@@ -187,12 +187,12 @@ cdef class FailureCallbackResourceAdaptor(UpstreamResourceAdaptor):
         self.c_obj = make_failure_callback_resource(upstream_mr.c_obj, call_failure_callback, self._lent)
 
     def __dealloc__(self):
-        self.keep_lent()  # that of the base comes when the attributes have gone
+        self.keep_lent()  # the base class does this when the attributes are gone already
 
 
 @cython.no_gc_clear
 cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
-    """An adaptor that asks a function to free memory in time, and tells others how much is in use.
+    """An adaptor that asks a function to free memory before the upstream runs out, and calls other functions at watermarks of use.
 
     Put it over a pool, and move data to memory of the host when it asks.
 
@@ -264,15 +264,23 @@ cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
         self._asked = self.c_obj.get()
 
     def __dealloc__(self):
-        self.keep_lent()  # that of the base comes when the attributes have gone
+        self.keep_lent()  # the base class does this when the attributes are gone already
 
     def get_allocated_bytes(self):
-        """Return the bytes in use.
+        """Return the bytes in use, as the maximum counts them.
 
         Returns
         -------
         int
             The sum of the sizes of live allocations, each rounded up to 256.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> spilling = rmm.mr.SpillResourceAdaptor(rmm.mr.CudaMemoryResource(), lambda nbytes: 0, maximum="1MiB")
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=spilling)
+        >>> spilling.get_allocated_bytes()
+        1024
         """
         return (<spill_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
 
@@ -283,16 +291,29 @@ cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
         -------
         int
             The maximum.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.mr.SpillResourceAdaptor(rmm.mr.CudaMemoryResource(), lambda nbytes: 0, maximum="1MiB").get_maximum()
+        1048576
         """
         return (<spill_resource_adaptor[base]*>self.usable())[0].get_maximum()
 
     def figures(self):
-        """Return how often `spill` was called, and what for.
+        """Return how often `spill` was called, and the bytes it was asked for and returned.
 
         Returns
         -------
         dict of str to int
             `calls`, `asked_bytes`, and `freed_bytes`, the sum of what it returned.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> spilling = rmm.mr.SpillResourceAdaptor(rmm.mr.CudaMemoryResource(), lambda nbytes: 0, maximum="1MiB")
+        >>> spilling.figures()["calls"]
+        0
         """
         cdef device_memory_resource* mr = self.usable()
         cdef spill_figures figures

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods that several resources have, and reservations."""
+"""Methods that several classes of resources share, and reservations."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -89,7 +89,7 @@ cdef heap_figures figures_of(resource) except *:
 
 
 cdef growing_pool* pool_of(resource) except NULL:
-    """The pool that a resource is, or is made of behind adaptors. TypeError for one that has none."""
+    """Returns the pool that a resource is, or the pool below its adaptors. Raises TypeError if there is none."""
     cdef growing_pool* pool = c_pool_behind((<DeviceMemoryResource?>resource).usable())
     if pool == NULL:
         raise TypeError(f"{resource!r} has no pool in it: pass a pool, or an adaptor over one")
@@ -102,12 +102,20 @@ class _Keeper:
     __slots__ = ()
 
     def get_allocated_bytes(self):
-        """Return the bytes in use. A `BinningMemoryResource` over a pool returns those of the pool.
+        """Return the bytes in use. For a `BinningMemoryResource` over a pool, these are the pool's.
 
         Returns
         -------
         int
             The sum of the sizes of live allocations, each rounded up. 0 if a configured resource keeps no memory.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> pool.get_allocated_bytes()
+        1024
         """
         cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
         cdef size_t allocated
@@ -116,12 +124,18 @@ class _Keeper:
         return allocated
 
     def pool_size(self):
-        """Return the bytes that the resource holds, allocated or free. A `BinningMemoryResource` over a pool returns those of the pool.
+        """Return the bytes that the resource holds, in use or free. For a `BinningMemoryResource` over a pool, these are the pool's.
 
         Returns
         -------
         int
             The bytes. 0 if a configured resource keeps no memory.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB").pool_size()
+        1048576
         """
         cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
         cdef size_t size
@@ -142,11 +156,19 @@ class _Suballocator(_Keeper):
         -------
         dict of str to int
             `live_bytes`, `free_bytes`, `largest_free_bytes`, and so on.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> pool.figures()["live_bytes"], pool.figures()["reserved_bytes"]
+        (1024, 1048576)
         """
         return dict_of(figures_of(self))
 
     def snapshot(self):
-        """Return all memory of the resource, range by range. Other threads may allocate at the same time.
+        """Return all memory of the resource, range by range. Other threads may allocate meanwhile.
 
         Returns
         -------
@@ -171,7 +193,7 @@ class _Suballocator(_Keeper):
 
 
 class _Binned(_Suballocator):
-    """A resource of several; this is outside of it, for as its attribute C code would read it from an object that was never made."""
+    """Has `_bin_mrs` of BinningMemoryResource: C code would read its own attribute without a check that the constructor ran."""
 
     __slots__ = ()
 
@@ -199,6 +221,13 @@ class _Trimmable:
         -------
         int
             The bytes given back.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource("4MiB")
+        >>> pool.trim_to("2MiB")
+        2097152
         """
         cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
         cdef size_t kept = size_of(nbytes)
@@ -214,12 +243,19 @@ class _Trimmable:
         -------
         int
             The bytes given back.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource("64MiB")
+        >>> pool.release_unused()
+        67108864
         """
         return self.trim_to(0)
 
 
 class _Reservable:
-    """A resource of which parts can be reserved."""
+    """A resource that can reserve parts of its memory."""
 
     __slots__ = ()
 
@@ -268,22 +304,37 @@ class _Reservable:
         -------
         MemoryReservation or None
             The reservation; None if there is not enough memory.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB", "1MiB")
+        >>> pool.try_reserve("2MiB") is None
+        True
         """
         return reservation_of(<DeviceMemoryResource?>self, nbytes, stream, True)
 
 
 class _Pool(_Suballocator, _Reservable):
-    """A resource that keeps freed memory, grows, and tries several things before it fails; see docs/out-of-memory.md."""
+    """A resource that keeps freed memory, grows, and tries several ways to find memory before it fails; see docs/out-of-memory.md."""
 
     __slots__ = ()
 
     def track_tags(self, bool on=True):
-        """Make the pool record the `rmm.tag` of each later allocation, or stop. Initially off, which costs nothing.
+        """Start or stop recording the `rmm.tag` of each allocation. Initially off, which costs nothing.
 
         Parameters
         ----------
         on : bool, optional
             Whether to record tags. Turning it off erases all records.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> pool.track_tags()
+        >>> with rmm.tag("join"):
+        ...     buffer = rmm.DeviceBuffer(size=1000, mr=pool)
         """
         cdef growing_pool* pool = pool_of(self)
         with nogil:
@@ -296,6 +347,16 @@ class _Pool(_Suballocator, _Reservable):
         -------
         list of rmm.memory_report.Holder
             Empty unless the pool tracks tags.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> pool.track_tags()
+        >>> with rmm.tag("join"):
+        ...     buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> [(holder.tag, holder.bytes) for holder in pool.live_by_tag()]
+        [('join', 1008)]
         """
         cdef growing_pool* pool = pool_of(self)
         cdef vector[holder] holders
@@ -304,12 +365,20 @@ class _Pool(_Suballocator, _Reservable):
         return list_of(holders)
 
     def recovery_figures(self):
-        """Return how often the pool tried each rung of recovery, and how often that served.
+        """Return how often the pool tried each rung of recovery, and how often the rung served the allocation.
 
         Returns
         -------
         dict of str to rmm.memory_report.RungFigures
             The counts, by the name of the rung.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 0)
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> pool.recovery_figures()["grow"]
+        RungFigures(tried=1, served=1)
         """
         from rmm.memory_report import RungFigures
 
@@ -325,7 +394,7 @@ class _Pool(_Suballocator, _Reservable):
         """
         cdef growing_pool* pool = pool_of(self)
         cdef recovery_order order
-        with nogil:  # the owner of the lock that this takes may wait for the GIL, in an upstream that is written in Python
+        with nogil:  # the owner of this lock may be waiting for the GIL in an upstream that is written in Python
             order = pool[0].get_recovery_order()
         return [name_of_rung(order[i]) for i in range(order.size())]
 
@@ -347,6 +416,21 @@ class _Pool(_Suballocator, _Reservable):
             Called as `callback(nbytes)`. Returns True to try again, after it has freed memory, and False to give up. The caller of
             the allocation gets a MemoryError or a RuntimeError of the function; other exceptions are the `__cause__` of a
             RuntimeError with their text. Its own allocations from the pool do not call it again. None removes the callback.
+
+        Raises
+        ------
+        TypeError
+            If `callback` is not callable.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB", "1MiB")
+        >>> cache = [rmm.DeviceBuffer(size=1 << 20, mr=pool)]
+        >>> pool.set_failure_callback(lambda nbytes: bool(cache) and cache.pop() is not None)
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> cache
+        []
         """
         cdef growing_pool* pool = pool_of(self)
         cdef DeviceMemoryResource resource = self
@@ -370,13 +454,13 @@ class _Pool(_Suballocator, _Reservable):
     @check_capture.setter
     def check_capture(self, bool on):
         cdef growing_pool* pool = pool_of(self)
-        with nogil:  # see recovery_order
+        with nogil:  # without the GIL: see recovery_order
             pool[0].set_check_capture(on)
 
 
 @cython.no_gc_clear
 cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
-    """Memory of a pool that is reserved for one user, and a resource that allocates from it. `reserve` of a pool makes it.
+    """Memory of a pool that is reserved for one user, and a resource that allocates from it. `reserve` of a pool returns one.
 
     An allocation from it cannot fail if the live allocations together do not exceed the reservation, and a free range is large
     enough. The reservation ends with `release`, or with its `with` statement. Then free memory goes back to the pool; live memory
@@ -397,7 +481,7 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
 
     def __dealloc__(self):
         with nogil:
-            self.c_obj.reset()  # before the stream, in whose order its memory goes back
+            self.c_obj.reset()  # before the stream, because the memory goes back in its order
 
     @property
     def size(self):
@@ -421,6 +505,18 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
         -------
         int
             The bytes given back.
+
+        Raises
+        ------
+        RuntimeError
+            If the reservation has ended.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB")
+        >>> with pool.reserve("1MiB") as reservation:
+        ...     unused = reservation.shrink_to("256KiB")
         """
         cdef size_t c_size = parse_bytes(nbytes)
         cdef reserved_resource* mr = <reserved_resource*>self.usable()
@@ -430,7 +526,15 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
         return given_back
 
     def release(self):
-        """End the reservation."""
+        """End the reservation. Free memory goes back to the pool.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB")
+        >>> reservation = pool.reserve("1MiB")
+        >>> reservation.release()  # as the end of a with block does
+        """
         cdef reserved_resource* mr = <reserved_resource*>self.usable()
         with nogil:
             mr[0].release()
@@ -482,7 +586,7 @@ cdef double checked_seconds(seconds, double if_none, str name) except? -2:
 
 
 cdef class ReservationQueue:
-    """Reservations that wait until a pool has the memory: in the order of their priority, then of their age.
+    """A queue of requests for reservations. They wait until a pool has the memory, in the order of priority, then of age.
 
     Use one queue for all tasks that share a pool. Only the request whose turn it is tries to reserve, so a small request does not
     overtake a large one that waits with the same or a higher priority. Allocations from the pool itself are not held back.
@@ -513,13 +617,13 @@ cdef class ReservationQueue:
             source.c_obj, checked_seconds(retry_after, 0, "retry_after"), checked_seconds(aging, -1, "aging"))
 
     cdef queue_ptr usable(self) except *:
-        """The queue, or TypeError for an object whose constructor raised an exception."""
+        """Returns the queue. Raises TypeError if the constructor raised an exception or did not run."""
         if self.c_queue.get() == NULL:
             raise TypeError("the object has no queue: its constructor raised an exception, or did not run")
         return self.c_queue
 
     def reserve_or_wait(self, nbytes, priority=0, timeout=None, Stream stream=DEFAULT_STREAM):
-        """Reserve memory, if necessary after waiting for the turn and for the memory. Other threads run meanwhile.
+        """Reserve memory. Waits for the request's turn, and for the memory. Other threads run meanwhile.
 
         A signal, such as that of Ctrl-C, is handled when the wait is over. The pool does not call its failure callback. A task that
         holds a reservation while it waits for another can wait for ever for tasks that do the same: give it a timeout.
@@ -544,6 +648,15 @@ cdef class ReservationQueue:
         ------
         MemoryError
             After the timeout; at once if `nbytes` is above the maximum of the pool, or the size of the reservation.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB", "4MiB")
+        >>> queue = rmm.mr.ReservationQueue(pool)
+        >>> with queue.reserve_or_wait("3MiB", priority=1) as task:
+        ...     task.size
+        3145728
         """
         cdef size_t c_size = parse_bytes(nbytes)
         cdef int c_priority = priority
@@ -556,14 +669,21 @@ cdef class ReservationQueue:
         return wrap_reservation(made, self.source, stream)
 
     def notify(self):
-        """Make the request whose turn it is try again now. Call it after memory of the pool was freed."""
+        """Make the request whose turn it is try again immediately. Call this after freeing memory of the pool.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> queue = rmm.mr.ReservationQueue(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB"))
+        >>> queue.notify()
+        """
         cdef queue_ptr queue = self.usable()
         with nogil:
             c_notify(queue)
 
     @property
     def waiting(self):
-        """The number of requests that wait or try."""
+        """The number of requests that wait or are being tried."""
         cdef queue_ptr queue = self.usable()
         cdef size_t count
         with nogil:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# For the modules of this package: modules of others lack the headers of C++ that this one includes.
+# For modules of this package only: others lack the C++ headers that this file includes.
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint64_t
@@ -18,14 +18,14 @@ cdef extern from "pylibrmm/memory_resource/_raise.hpp" namespace "rmm_python":
     void raise_current(const exception_makers& make)
 
 
-# How an exception of C++ becomes one of this package: a rmm_python::exception_makers.
+# Returns a rmm_python::exception_makers, which makes Python exceptions from C++ exceptions.
 cdef const void* makers_of_exceptions() noexcept
 
 
 cdef inline void raise_error() noexcept:
-    """Raises the C++ exception that is being handled, with the report that it has.
+    """Raises the Python exception for the C++ exception that is being handled, with its report.
 
-    Compiled into each module that uses it: another one may have a C++ runtime of its own, which knows of no exception.
+    Inline, so that it is compiled into each module: another module may have its own C++ runtime, which does not know the exception.
     """
     raise_current((<const exception_makers*>makers_of_exceptions())[0])
 

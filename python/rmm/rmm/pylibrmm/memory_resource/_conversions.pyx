@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes, figures, reports and exceptions, between Python and C++."""
+"""Converts sizes, figures, reports and exceptions between Python and C++."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint32_t, uintptr_t
@@ -53,24 +53,24 @@ cdef extern from "rmm/detail/checked_size.hpp" namespace "rmm::detail" nogil:
 
 
 cdef size_t size_of(object size) except? 0:
-    """A number of bytes, given as int or string."""
+    """Converts a number of bytes, given as int or str."""
     return parse_bytes(size) if isinstance(size, str) else size
 
 
 cdef optional[size_t] optional_size(object size) except *:
-    """A number of bytes, given as int or string, that may be missing."""
+    """Converts a number of bytes, given as int, str or None."""
     if size is None:
         return optional[size_t]()
     return make_optional[size_t](<size_t>parse_bytes(size))
 
 
 cdef size_t pool_size_of(object size) except? 0:
-    """The size of a pool, of which a string is rounded up as allocations are; numbers have to be multiples of that."""
+    """Converts the size of a pool. A str is rounded up to a multiple of 256. An int is not rounded, and has to be one."""
     return checked_align_up(parse_bytes(size), allocation_alignment) if isinstance(size, str) else parse_bytes(size)
 
 
 cdef optional[size_t] optional_pool_size(object size) except *:
-    """The same for a size that may be missing."""
+    """Converts the size of a pool, which may be None."""
     if size is None:
         return optional[size_t]()
     return make_optional[size_t](pool_size_of(size))
@@ -113,7 +113,7 @@ cdef list list_of(const vector[holder]& holders):
 
 
 cdef object report_of(const void* failed):
-    """The report of an allocation that failed, a `rmm::memory_report` of C++, as Python has it."""
+    """Converts a rmm::memory_report to a MemoryReport."""
     from rmm.memory_report import MemoryReport
 
     cdef const memory_report* report = <const memory_report*>failed
@@ -136,14 +136,14 @@ cdef object report_of(const void* failed):
 
 
 cdef object reported_memory_error(const char* text, const void* report):
-    """What stands for a rmm::out_of_memory of C++ that has a report."""
+    """Makes the Python exception for a rmm::out_of_memory with a report."""
     from rmm._errors import ReportedMemoryError
 
     return ReportedMemoryError((<bytes>text).decode("utf-8", "replace"), report_of(report))
 
 
 cdef object log_file_error(const void* failed):
-    """What stands for a rmm::detail::file_error of C++."""
+    """Makes the Python exception for a rmm::detail::file_error."""
     from rmm._errors import LogFileError
 
     cdef const file_error* error = <const file_error*>failed

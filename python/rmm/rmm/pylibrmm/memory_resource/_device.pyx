@@ -48,7 +48,7 @@ cdef class CudaMemoryResource(DeviceMemoryResource):
         self.c_obj = make_cuda()
 
     def __init__(self):
-        """Takes no arguments; `__cinit__` alone would ignore them."""
+        """Takes no arguments. Without this method, `__init__` would ignore arguments."""
 
 
 cdef class ManagedMemoryResource(DeviceMemoryResource):
@@ -64,7 +64,7 @@ cdef class ManagedMemoryResource(DeviceMemoryResource):
         self.c_obj = make_managed()
 
     def __init__(self):
-        """Takes no arguments; `__cinit__` alone would ignore them."""
+        """Takes no arguments. Without this method, `__init__` would ignore arguments."""
 
 
 cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
@@ -77,9 +77,14 @@ cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
     release_threshold : int or str, optional
         The bytes that the pool keeps when the program synchronises; all memory of the device if None.
     enable_ipc : bool, optional
-        Whether memory can be exported by file descriptors. Raises RuntimeError if that is not supported.
+        Whether memory can be exported by file descriptors.
     enable_fabric : bool, optional
         Whether memory can be exported by fabric handles.
+
+    Raises
+    ------
+    RuntimeError
+        If the device has no such pools, or the memory cannot be exported in the requested way.
 
     Examples
     --------
@@ -98,7 +103,7 @@ cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
         try:
             self.c_obj = make_cuda_async(c_initial, c_threshold, <allocation_handle_type>handles)
         except RuntimeError as error:
-            # the texts of several releases: callers look at the end of it
+            # programs compare the text with that of other releases of RMM, which ends before these words
             text = str(error).removesuffix(" by the device")
             raise RuntimeError(text) from None
 
@@ -109,6 +114,12 @@ cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
         -------
         int
             The handle.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.mr.CudaAsyncMemoryResource().pool_handle() != 0
+        True
         """
         return <uintptr_t>(<cuda_async_memory_resource*>self.usable())[0].pool_handle()
 
@@ -119,7 +130,12 @@ cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource, _Keeper):
     Parameters
     ----------
     pool_handle : cudaMemPool_t or CUmemoryPool of CUDA Python
-        The pool. Raises ValueError for another type.
+        The pool.
+
+    Raises
+    ------
+    ValueError
+        If `pool_handle` has another type.
 
     Examples
     --------
@@ -145,12 +161,26 @@ cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource, _Keeper):
         -------
         int
             The handle.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> from cuda.bindings import runtime
+        >>> pool = rmm.mr.CudaAsyncMemoryResource()
+        >>> view = rmm.mr.CudaAsyncViewMemoryResource(runtime.cudaMemPool_t(pool.pool_handle()))
+        >>> view.pool_handle() == pool.pool_handle()
+        True
         """
         return <uintptr_t>(<cuda_async_view_memory_resource*>self.usable())[0].pool_handle()
 
 
 cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource, _Keeper):
-    """A resource that allocates managed memory from the driver's own pool. Raises RuntimeError without CUDA 13.
+    """A resource that allocates managed memory from the driver's own pool.
+
+    Raises
+    ------
+    RuntimeError
+        If the device, the driver or the runtime does not support it. It needs CUDA 13.
 
     Examples
     --------
@@ -165,7 +195,7 @@ cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource, _Keeper):
         self.c_obj = make_cuda_async_managed()
 
     def __init__(self):
-        """Takes no arguments; `__cinit__` alone would ignore them."""
+        """Takes no arguments. Without this method, `__init__` would ignore arguments."""
 
     def pool_handle(self):
         """Return the handle of the driver's pool.

@@ -40,7 +40,12 @@ cdef extern from "pylibrmm/memory_resource/_host_resources.hpp" namespace "rmm_p
 
 
 cdef class SystemMemoryResource(DeviceMemoryResource):
-    """A resource that allocates ordinary memory of the host. Raises RuntimeError if the device cannot use such memory.
+    """A resource that allocates ordinary memory of the host.
+
+    Raises
+    ------
+    RuntimeError
+        If the device cannot use such memory.
 
     Examples
     --------
@@ -55,7 +60,7 @@ cdef class SystemMemoryResource(DeviceMemoryResource):
         self.c_obj = make_system()
 
     def __init__(self):
-        """Takes no arguments; `__cinit__` alone would ignore them."""
+        """Takes no arguments. Without this method, `__init__` would ignore arguments."""
 
 
 cdef class SamHeadroomMemoryResource(DeviceMemoryResource):
@@ -65,6 +70,11 @@ cdef class SamHeadroomMemoryResource(DeviceMemoryResource):
     ----------
     headroom : int or str
         The bytes of the device to leave free.
+
+    Raises
+    ------
+    RuntimeError
+        If the device cannot use such memory.
 
     Examples
     --------
@@ -92,11 +102,12 @@ cdef class PinnedHostMemoryResource(DeviceMemoryResource):
         self.c_obj = make_pinned_host()
 
     def __init__(self):
-        """Takes no arguments; `__cinit__` alone would ignore them."""
+        """Takes no arguments. Without this method, `__init__` would ignore arguments."""
 
 
 cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
-    """A resource that allocates large blocks of page-locked memory of the host, whose pages several threads make. For a pool over it.
+    """A resource that allocates large blocks of page-locked memory of the host, and creates their pages with several threads. Use it
+    below a pool.
 
     Parameters
     ----------
@@ -106,6 +117,11 @@ cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
         The NUMA node to use.
     threads : int, optional
         The most threads that make pages; 0 lets the library choose.
+
+    Raises
+    ------
+    ValueError
+        If `numa_node` is negative.
 
     Examples
     --------
@@ -125,7 +141,7 @@ cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
 
 
 cdef int checked_numa_node(node) except -2:
-    """-1 for None."""
+    """Returns the number of a NUMA node; -1 for None."""
     cdef int number = -1 if node is None else node
     if node is not None and number < 0:
         raise ValueError(f"there is no NUMA node {node}")
@@ -133,7 +149,7 @@ cdef int checked_numa_node(node) except -2:
 
 
 cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
-    """A pool of page-locked memory of the host, whose pages several threads make.
+    """A pool of page-locked memory of the host, whose pages are created by several threads.
 
     Parameters
     ----------

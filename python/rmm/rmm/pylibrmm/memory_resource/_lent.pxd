@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Functions of Python that C++ calls, for the modules of this package: modules of others lack the headers of C++ that this one includes.
+# Functions of Python that C++ calls. For modules of this package only: others lack the C++ headers that this file includes.
 
 from cpython.object cimport PyObject
 from libc.stddef cimport size_t

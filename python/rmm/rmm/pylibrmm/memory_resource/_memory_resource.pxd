@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# All resources, for modules of others that name this one.
+# Declares all resources, for modules of other projects that cimport this one.
 
 from rmm.pylibrmm.memory_resource._adaptors cimport *
 from rmm.pylibrmm.memory_resource._base cimport *

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory resources, and which of them serves which device: what the modules of the families have, under one name."""
+"""Memory resources, and functions that set and return the resource of a device: all names of the modules beside this one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rmm.pylibrmm.memory_resource._host import *  # noqa: F403
 from rmm.pylibrmm.memory_resource._pools import *  # noqa: F403
 from rmm.pylibrmm.memory_resource._registry import *  # noqa: F403
 
-# Where extension modules that were compiled when this was one look for the functions of the registry.
+# Extension modules that were compiled against older releases look for the registry's functions in this module.
 __pyx_capi__ = vars(_registry)["__pyx_capi__"]
 
 functions_of_mr = frozenset(
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmm.mr._registry import enable_logging as enable_logging
     from rmm.mr._registry import get_log_filenames as get_log_filenames
     from rmm.mr._registry import is_initialized as is_initialized
-else:  # for mypy names that come by `*` are exported, and no others
+else:  # mypy re-exports exactly the names that `*` imports
     __all__ = [
         *_adaptors.__all__,
         *_base.__all__,
@@ -43,9 +43,9 @@ else:  # for mypy names that come by `*` are exported, and no others
     ]
 
     def __getattr__(name: str) -> Any:
-        """What later releases have here of rmm.mr: functions over the resources of all devices."""
+        """Returns functions of rmm.mr that later releases have in this module, too."""
         if name not in functions_of_mr:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from rmm.mr import _registry  # which imports this module
+        from rmm.mr import _registry  # imported here, because it imports this module
 
         return getattr(_registry, name)

@@ -94,7 +94,7 @@ ctypedef exported_block (*export_function)(const elastic_pool_memory_resource&, 
 
 
 cdef class _Finalization:
-    """Makes a pool over functions of Python give unused memory back."""
+    """Makes a pool give its unused memory back to an upstream that is written in Python."""
 
     cdef weak_ptr[device_memory_resource] pool
     cdef lent_ptr lent
@@ -107,7 +107,7 @@ cdef class _Finalization:
 
 
 cdef object finalizer_of(UpstreamResourceAdaptor pool):
-    """The finalizer of a pool over functions of Python; None if there are none below it."""
+    """Returns the finalizer of a pool that has an upstream with Python functions; None for other pools."""
     cdef DeviceMemoryResource below = pool.upstream_mr
     cdef _Finalization action
     while isinstance(below, UpstreamResourceAdaptor):
@@ -122,7 +122,7 @@ cdef object finalizer_of(UpstreamResourceAdaptor pool):
 
 @cython.no_gc_clear
 cdef class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
-    """A pool: it takes large blocks from `upstream_mr`, allocates parts of them, and reuses freed memory in the order of streams.
+    """A pool: it takes large blocks from `upstream_mr` and allocates parts of them. It reuses freed memory in the order of streams.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ cdef class ArenaMemoryResource(UpstreamResourceAdaptor, _Suballocator):
 
 
 cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor, _Suballocator):
-    """A resource with blocks of one size. Larger allocations fail.
+    """A resource whose blocks all have one size. Larger allocations raise MemoryError.
 
     Parameters
     ----------
@@ -223,6 +223,11 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
     max_size_exponent : int, optional
         The largest bin is for 2**max_size_exponent bytes. No bins if -1.
 
+    Raises
+    ------
+    ValueError
+        If `min_size_exponent` is above `max_size_exponent`.
+
     Examples
     --------
     >>> import rmm
@@ -240,7 +245,7 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
             self.c_obj = make_binning(upstream, min_size_exponent, max_size_exponent)
 
     cpdef add_bin(self, object allocation_size, DeviceMemoryResource bin_resource=None):
-        """Add a bin. No other thread may allocate at the same time.
+        """Add a bin. No other thread may use the resource meanwhile.
 
         Parameters
         ----------
@@ -248,6 +253,13 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
             The bin serves requests of up to this size that are too large for the next smaller bin.
         bin_resource : DeviceMemoryResource, optional
             The resource of the bin, which is kept alive. If None, the bin has blocks of the size, taken from the upstream.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> binning = rmm.mr.BinningMemoryResource(rmm.mr.CudaMemoryResource())
+        >>> binning.add_bin("1KiB")
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=binning)  # from the bin
         """
         cdef resource_ptr resource
         cdef size_t size = size_of(allocation_size)
@@ -263,7 +275,7 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
     @property
     def bin_mrs(self):
         """The resources that were passed to `add_bin`."""
-        self.usable()  # else there is no list
+        self.usable()  # raises TypeError if the constructor failed
         return self._bin_mrs
 
 
@@ -273,7 +285,7 @@ cdef inline elastic_pool_memory_resource* elastic_pool(DeviceMemoryResource reso
 
 @cython.internal
 cdef class KeptContents:
-    """Exports the host's copy of paused memory, and keeps the pool that has it."""
+    """Exports the host's copy of paused memory as a buffer, and keeps the pool alive."""
     cdef object pool
     cdef const void* address
     cdef Py_ssize_t nbytes
@@ -283,7 +295,7 @@ cdef class KeptContents:
 
 
 cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
-    """A pool over CUDA's virtual memory: it grows in place, loses little to fragmentation, and gives memory back.
+    """A pool over CUDA's virtual memory. It grows in place, loses little memory to fragmentation, and gives memory back to the device.
 
     Parameters
     ----------
@@ -303,6 +315,13 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         Whether memory can be exported by fabric handles.
     gpu_direct_rdma : bool, optional
         Whether network adapters may use the memory.
+
+    Raises
+    ------
+    ValueError
+        If `decay_seconds` is negative.
+    RuntimeError
+        If the device does not support an option.
 
     Examples
     --------
@@ -339,12 +358,18 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
                 c_initial, c_maximum, c_chunk, c_decay, peer_access, share_descriptors, share_fabric, gpu_direct_rdma)
 
     def tick(self):
-        """Give memory back that was unused for `decay_seconds`.
+        """Give memory back that has been unused for `decay_seconds`.
 
         Returns
         -------
         int
             The bytes given back.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource("64MiB")
+        >>> released = pool.tick()
         """
         cdef size_t given_back
         with nogil:
@@ -352,19 +377,30 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         return given_back
 
     def set_pausable(self, tag tag not None):
-        """Give later allocations under a tag memory of their own, so that they can be paused alone.
+        """Give the later allocations of a tag their own memory, so that `pause` can pause only them.
 
         Parameters
         ----------
         tag : rmm.tag
             The tag.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource()
+        >>> cache = rmm.tag("cache")
+        >>> pool.set_pausable(cache)
+        >>> with cache:
+        ...     buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> pool.pause(tag=cache)
+        >>> pool.resume(tag=cache)
         """
         cdef cpp_tag c_tag = tag._tag
         with nogil:
             elastic_pool(self)[0].set_pausable(c_tag)
 
     def pause(self, contents="pageable", *, tag tag=None):
-        """Give all memory back, and keep the addresses of allocations, which must not be used until `resume`.
+        """Give all memory back to the device. Allocations keep their addresses, which must not be used until `resume`.
 
         No other thread may allocate at the same time.
 
@@ -379,6 +415,28 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         ------
         RuntimeError
             If the pool is paused, or has no virtual memory.
+
+        Raises
+        ------
+        ValueError
+            If `contents` is unknown.
+        RuntimeError
+            If the pool is paused, or has no virtual memory.
+        MemoryError
+            If the host has no memory for the contents. The pool is not paused then.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource()
+        >>> buffer = rmm.DeviceBuffer(size=5, mr=pool)
+        >>> buffer.copy_from_host(b"Hello")
+        >>> pool.pause()
+        >>> pool.mapped_bytes
+        0
+        >>> pool.resume()
+        >>> buffer.tobytes()
+        b'Hello'
         """
         cdef paused_contents kept
         cdef cpp_tag c_tag
@@ -399,7 +457,7 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
                 elastic_pool(self)[0].pause(c_tag, kept)
 
     def resume(self, *, tag tag=None):
-        """Map memory to the addresses again, and restore the contents.
+        """Map memory to the paused addresses again, and restore the contents.
 
         Parameters
         ----------
@@ -410,6 +468,15 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         ------
         MemoryError
             If there is not enough memory. The pool is still paused then.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource("64MiB")
+        >>> pool.pause()
+        >>> pool.resume()
+        >>> pool.mapped_bytes
+        67108864
         """
         cdef cpp_tag c_tag
         if tag is None:
@@ -421,12 +488,18 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
                 elastic_pool(self)[0].resume(c_tag)
 
     def retain_host_memory(self, bool on=True):
-        """Keep the host's memory of a pause for the next one, or stop that and free it. Initially off.
+        """Set whether `resume` keeps the host's memory for the next pause. Setting it to False frees that memory. Initially off.
 
         Parameters
         ----------
         on : bool, optional
             Whether to keep it.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource()
+        >>> pool.retain_host_memory()
         """
         with nogil:
             elastic_pool(self)[0].retain_host_memory(on)
@@ -445,6 +518,17 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         -------
         memoryview or None
             The copy, which must not be used after `resume`. None if the memory is not paused, or if its contents were dropped.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource()
+        >>> buffer = rmm.DeviceBuffer(size=5, mr=pool)
+        >>> buffer.copy_from_host(b"Hello")
+        >>> pool.pause()
+        >>> bytes(pool.kept_contents(buffer.ptr, 5))
+        b'Hello'
+        >>> pool.resume()
         """
         cdef const void* copy
         with nogil:
@@ -474,6 +558,19 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         -------
         rmm.mr.ExportedMemory
             The descriptors, which can be sent with `multiprocessing`.
+
+        Raises
+        ------
+        RuntimeError
+            If the pool was made without `share_descriptors`.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> with pool.export_descriptors(buffer.ptr, buffer.size) as exported:
+        ...     descriptors = exported.descriptors  # send them with socket.send_fds()
         """
         return export_by(c_export_descriptors, self, ptr, nbytes)
 
@@ -494,6 +591,11 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         -------
         rmm.mr.ExportedMemory
             The fabric handles, which can be sent by any means.
+
+        Raises
+        ------
+        RuntimeError
+            If the pool was made without `share_fabric`.
         """
         return export_by(c_export_fabric, self, ptr, nbytes)
 
@@ -504,22 +606,22 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
 
     @property
     def mapped_bytes(self):
-        """Bytes of the device that the pool holds. Paused memory does not count here, but does in `pool_size()`."""
+        """Bytes of device memory that the pool holds. Excludes paused memory, which `pool_size()` includes."""
         return elastic_pool(self)[0].mapped_bytes()
 
     @property
     def chunk_bytes(self):
-        """Bytes that are taken and given back at a time; 0 if the device has no virtual memory."""
+        """Bytes of the smallest chunk, in which memory is taken and given back; 0 if the device has no virtual memory."""
         return elastic_pool(self)[0].chunk_bytes()
 
     @property
     def has_virtual_memory(self):
-        """Whether the device has virtual memory. If not, this is a plain pool."""
+        """Whether the device has virtual memory. If not, this is a pool without it."""
         return elastic_pool(self)[0].has_virtual_memory()
 
 
 cdef object export_by(export_function export, ElasticPoolMemoryResource pool, uintptr_t ptr, size_t nbytes):
-    """The `nbytes` bytes at `ptr`, which belong to `pool`, as an `ExportedMemory`."""
+    """Exports `nbytes` bytes at `ptr`, which belong to `pool`, as an `ExportedMemory`."""
     from rmm.mr._exported_memory import ExportedMemory
 
     cdef exported_block block
@@ -569,12 +671,12 @@ cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
 
 
 def check_configuration(str configuration not None):
-    """Raise the ValueError of `ConfiguredMemoryResource` if the text is not a configuration. Makes nothing, and needs no device."""
+    """Raise the ValueError of `ConfiguredMemoryResource` if the text is not a configuration. Needs no device."""
     c_check_configuration(configuration.encode())
 
 
 cdef class ConfiguredMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
-    """The resource that a text describes, with all its upstreams.
+    """The resource that a configuration text describes, with all its upstreams.
 
     Parameters
     ----------

@@ -48,24 +48,24 @@ cdef extern from "pylibrmm/memory_resource/_registry.hpp" namespace "rmm_python"
 
 
 def _end_python_frames():
-    """Traces have no stacks of Python from here on: the interpreter ends."""
+    """Stops recording Python stacks in traces, because the interpreter ends."""
     c_end_python_frames()
 
 
 offer_python_frames()
 atexit.register(_end_python_frames)
 
-# The resource of each device, which it keeps alive. Never cleared, not even when the interpreter ends: the registry of the C++
-# library names the same resources, and others may use it until the process ends.
+# The resource of each device, kept alive. Not cleared when the interpreter ends: the C++ registry refers to the same resources, and C++
+# code may use them until the process ends.
 cdef dict _per_device_mrs = {}
-_is_traced = os.environ.get("RMM_TRACE_FILE", "") != ""  # from the beginning, so that each free has its allocation
-# Held while the registries are made to agree; resources end after it is free. Python may run code of the collector at almost any place,
-# so a thread that has it may ask for it.
+_is_traced = os.environ.get("RMM_TRACE_FILE", "") != ""  # set at import, so that a trace has the allocation of each free
+# Held while the Python and C++ registries change together. Resources are destroyed after it is released. Reentrant, because the garbage
+# collector can run code that takes it on the thread that holds it.
 _changes = threading.RLock()
 
 
-# The same for the first devices, where finding them costs a load. The dict keeps them alive: whoever changes it changes these, and holds
-# `_changes` meanwhile.
+# A copy of _per_device_mrs for devices below 64, which needs no look-up. _per_device_mrs keeps the resources alive, so both change
+# together, under `_changes`.
 cdef PyObject* _first_mrs[64]
 
 
@@ -87,6 +87,11 @@ cpdef DeviceMemoryResource get_per_device_resource(int device):
     DeviceMemoryResource
         The resource; a `CudaMemoryResource` if none was set.
 
+    Raises
+    ------
+    ValueError
+        If there is no such device.
+
     Examples
     --------
     >>> import rmm
@@ -102,7 +107,7 @@ cpdef DeviceMemoryResource get_per_device_resource(int device):
         initial = traced(CudaMemoryResource(), device)
         with _changes:
             mr = _per_device_mrs.get(device)
-            if mr is None:  # no other thread has set one meanwhile
+            if mr is None:  # another thread may have set one meanwhile
                 mr = initial
                 if _is_traced:
                     register_resource(device, initial.get_mr(), <PyObject*>initial)
@@ -111,30 +116,30 @@ cpdef DeviceMemoryResource get_per_device_resource(int device):
     return mr
 
 
-cdef object _device_count = device_count  # as a C variable it is there until the end of the process
+cdef object _device_count = device_count  # a C variable, which exists until the process ends
 
 
 cdef expect_device(int device):
-    """ValueError for a number that no device has, if the runtime says how many there are."""
+    """Raises ValueError if there is no such device. Accepts any number from 0 up if the runtime does not tell how many there are."""
     status, count = _device_count()
     if device < 0 or (status == 0 and device >= count):
         raise ValueError(f"there is no device {device}: the process sees {count if status == 0 else 'an unknown number'}")
 
 
 def _has_trace(mr):
-    """Whether one of the resources that `mr` is made over is an `EnvironmentTrace`, or it is one."""
+    """Returns whether `mr` or one of its upstreams is an `EnvironmentTrace`."""
     while isinstance(mr, UpstreamResourceAdaptor) and not isinstance(mr, EnvironmentTrace):
         mr = mr.get_upstream()
     return isinstance(mr, EnvironmentTrace)
 
 
 def without_trace(mr):
-    """The resource that an `EnvironmentTrace` is made over; any other resource itself."""
+    """Returns the upstream of an `EnvironmentTrace`; any other resource itself."""
     return mr.get_upstream() if isinstance(mr, EnvironmentTrace) else mr
 
 
 cdef DeviceMemoryResource traced(DeviceMemoryResource mr, int device):
-    """`mr`, under a trace if the environment wants one."""
+    """Returns `mr`, with a trace on top if the environment requests one."""
     return EnvironmentTrace(mr, device) if _is_traced and not _has_trace(mr) else mr
 
 
@@ -147,6 +152,13 @@ cpdef set_per_device_resource(int device, DeviceMemoryResource mr):
         The number of the device.
     mr : DeviceMemoryResource
         The resource.
+
+    Raises
+    ------
+    ValueError
+        If there is no such device.
+    TypeError
+        If `mr` is None.
 
     Examples
     --------
@@ -203,12 +215,12 @@ cpdef set_current_device_resource(DeviceMemoryResource mr):
 
 
 def registered_resources():
-    """The resource of each device that one was set for, or asked of."""
+    """Returns the resource of each device for which one was set or returned."""
     return dict(_per_device_mrs)
 
 
 def forget_registered_resources():
-    """Gives all devices the resource back that they have if nothing is set."""
+    """Gives all devices their initial resource back."""
     global _per_device_mrs
     with _changes:
         before, _per_device_mrs = _per_device_mrs, {}
@@ -220,12 +232,12 @@ def forget_registered_resources():
 
 
 def current_device():
-    """Number of the current device."""
+    """Returns the number of the current device."""
     return c_current_device()
 
 
 def available_device_memory():
-    """Return the memory of the current device.
+    """Return the free and the total memory of the current device.
 
     Returns
     -------
@@ -302,7 +314,7 @@ def route_libraries(bool enabled=True):
 
 
 def bytes_of_libraries():
-    """Return the bytes that other libraries have of resources; see `route_libraries`.
+    """Return the bytes of resources that other libraries use; see `route_libraries`.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Compiled with the headers of RAPIDS' librmm, of the release that the program runs with. Nothing of our own C++ headers is included:
-// they have the same names.
+// Compiled with the headers of RAPIDS' librmm, of the release that the program uses. RMM's own C++ headers must not be included,
+// because they have the same names.
 #include <rmm/error.hpp>
 
 #include <rmm/c/rmm.h>
@@ -25,12 +25,12 @@
 
 namespace rmm_engine_rapids {
 
-/// Throws what RAPIDS' libraries expect for the last failure of this thread, with its text.
+/// Throws the exception that RAPIDS' libraries expect for this thread's last failure.
 [[noreturn]] inline void throw_last_failure()
 {
   std::string text{rmm_c_last_failure_text()};
   for (std::string_view const prefix :
-       {"std::bad_alloc: ", "out_of_memory: "}) {  // RAPIDS' exceptions begin with them too
+       {"std::bad_alloc: ", "out_of_memory: "}) {  // RAPIDS' exceptions add these prefixes themselves
     if (text.compare(0, prefix.size(), prefix) == 0) { text.erase(0, prefix.size()); }
   }
   switch (rmm_c_last_failure()) {
@@ -80,7 +80,7 @@ class engine_resource {
     rmm_c_resource_deallocate(pool_->resource, block, bytes, alignment, stream.get());
   }
 
-  /// Allocates memory that every stream may use at once: waits on the host for the legacy default stream.
+  /// Allocates memory that every stream may use immediately: waits on the host for the legacy default stream.
   [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = default_alignment)
   {
     auto* const block = pool_->allocate(bytes, alignment, nullptr);
@@ -104,8 +104,8 @@ class engine_resource {
   /// Returns the device of the resource.
   [[nodiscard]] int device() const noexcept { return rmm_c_resource_device(pool_->resource); }
 
-  /// Gives unused memory back to the device until at most `bytes` stay. Returns the bytes given back. Throws std::runtime_error if the
-  /// resource cannot.
+  /// Gives unused memory back to the device until at most `bytes` bytes stay. Returns the bytes given back. Throws
+  /// std::runtime_error if the resource cannot do that.
   std::size_t trim_to(std::size_t bytes)
   {
     std::size_t released{0};
@@ -113,7 +113,7 @@ class engine_resource {
     return released;
   }
 
-  /// Returns what the resource has, or nullopt if it is of a kind without figures.
+  /// Returns the figures of the resource; nullopt if it has none.
   [[nodiscard]] std::optional<rmm_c_figures> figures() const
   {
     rmm_c_figures found{};
@@ -124,8 +124,8 @@ class engine_resource {
     return found;
   }
 
-  /// Returns what the resource had when an allocation last failed, in any thread, with the text; nullopt if none did, or if it is of a
-  /// kind without reports.
+  /// Returns the report of the last failed allocation of any thread, with its text; nullopt if none failed, or the resource has no
+  /// reports.
   [[nodiscard]] std::optional<std::pair<rmm_c_report, std::string>> report() const
   {
     std::lock_guard<std::mutex> const lock{pool_->mutex};
