@@ -399,6 +399,7 @@ install_python_package() {
   rm -rf "$folder/dist"
   env "${launcher[@]}" RMM_CUDA_BACKEND="$backend" CMAKE_BUILD_PARALLEL_LEVEL="$JOBS" \
     "${pip[@]}" wheel --no-build-isolation --no-deps --wheel-dir "$folder/dist" --config-settings="build-dir=$folder/build" \
+    --config-settings=cmake.define.RMM_CYTHON_WARNINGS_ARE_ERRORS=ON \
     --config-settings="cmake.define.CMAKE_CXX_FLAGS=-DRMM_ENABLE_ASSERTIONS $flags" "${@:4}" "$REPOSITORY/python/rmm" &&
     "${pip[@]}" install --no-deps --force-reinstall "$folder"/dist/*.whl
 }
@@ -530,6 +531,7 @@ run_rapids_suite() {
   if ! env "${launcher[@]}" RMM_CUDA_BACKEND="$backend" CMAKE_BUILD_PARALLEL_LEVEL="$JOBS" \
     "${pip[@]}" wheel --no-build-isolation --no-deps --wheel-dir "$folder/dist" --config-settings="build-dir=$folder/build" \
     --config-settings=cmake.build-type=Debug --config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O0 \
+    --config-settings=cmake.define.RMM_CYTHON_WARNINGS_ARE_ERRORS=ON \
     --config-settings=cmake.define.RMM_UNITE_TESTS=ON "$REPOSITORY/python/rmm_rapids" ||
     ! "${pip[@]}" install --no-deps --force-reinstall "$folder"/dist/*.whl; then
     status="not built"
