@@ -54,6 +54,8 @@ set(rmm_libraries "${rmm_runtime} -ldl")
 if(RMM_USES_SPDLOG AND TARGET fmt::fmt)
   string(APPEND rmm_libraries " -lfmt") # of rmm/logger.hpp
 endif()
+# The type of a program's build decides on CCCL's assertions, not that of this one.
+set(rmm_definitions "$<FILTER:${rmm_definitions},EXCLUDE,^CCCL_ENABLE_ASSERTIONS$>")
 rmm_pkg_config(
   rmm "${PROJECT_DESCRIPTION}" "-I\${includedir} -I\"$<JOIN:${rmm_includes},\" -I\">\" -D$<JOIN:${rmm_definitions}, -D>"
   "-L\"${CUDAToolkit_LIBRARY_DIR}\" ${rmm_libraries}")

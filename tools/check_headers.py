@@ -27,7 +27,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
-FLAGS = ["-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+FLAGS = ["-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wold-style-cast", "-Werror"]
+FLAGS_OF_GCC = ["-Wuseless-cast"]  # users include the headers without -isystem, too
 DEFINITIONS = ["-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE"]
 # Headers that report by one error that they need a package which is not installed.
 NEEDS = {"rmm/logger.hpp": "spdlog/spdlog.h"}
@@ -104,7 +105,7 @@ def main() -> int:
             sys.exit(f"check_headers.py: {compiler} is not installed")
         version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
         for std in args.std or ["17", "20"]:
-            command = [compiler, f"-std=c++{std}", *FLAGS, *DEFINITIONS, f"-I{INCLUDE}"]
+            command = [compiler, f"-std=c++{std}", *FLAGS, *([] if "clang" in compiler else FLAGS_OF_GCC), *DEFINITIONS, f"-I{INCLUDE}"]
             for folder in folders:
                 command += ["-isystem", str(folder)]
             wanted = [header for header in headers if header not in skipped and not (work and header in once)]

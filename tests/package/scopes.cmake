@@ -11,19 +11,10 @@
 # cpm_file   CPM.cmake, or what stands for it
 # scratch    folder for the build trees
 
+include("${CMAKE_CURRENT_LIST_DIR}/chosen_cmake.cmake")
 if(NOT cmake)
-  # A copy of an earlier run stays where PyPI is not reachable.
-  execute_process(COMMAND "${python}" -m pip install --quiet --disable-pip-version-check --retries 0 --timeout 10 --upgrade
-                          --target "${newest}" cmake
-                  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  set(cmake "${newest}/cmake/data/bin/cmake")
-  if(NOT EXISTS "${cmake}")
-    message(STATUS "Skipped: pip cannot install the newest CMake from PyPI (${result}): ${output}")
-    return()
-  endif()
+  return()
 endif()
-execute_process(COMMAND "${cmake}" --version OUTPUT_VARIABLE version COMMAND_ERROR_IS_FATAL ANY)
-string(REGEX MATCH "[0-9][^\n]*" version "${version}")
 
 string(REPLACE "," ";" packages "${packages}")
 file(REMOVE_RECURSE "${scratch}")

@@ -25,9 +25,8 @@
 #elif defined(__CUDA_ARCH__)
 #define RMM_ASSERT(...) assert((__VA_ARGS__))
 #else
-#define RMM_ASSERT(...)                                  \
-  (static_cast<bool>(__VA_ARGS__) ? static_cast<void>(0) \
-                                  : ::rmm::detail::assertion_failed(#__VA_ARGS__, __FILE__, __LINE__))
+#define RMM_ASSERT(...) \
+  ((__VA_ARGS__) ? static_cast<void>(0) : ::rmm::detail::assertion_failed(#__VA_ARGS__, __FILE__, __LINE__))
 #endif
 
 /// `RMM_ASSERT_EXPENSIVE(condition)`: an RMM_ASSERT for conditions that walk data. Needs RMM_ENABLE_EXPENSIVE_ASSERTIONS.

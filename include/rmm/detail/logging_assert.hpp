@@ -10,9 +10,8 @@
 
 /// `RMM_LOGGING_ASSERT(condition)`: an RMM_ASSERT that first logs `[<file>:<line>] Assertion <condition> failed.`, at level critical.
 #if RMM_ASSERTIONS_ENABLED
-#define RMM_LOGGING_ASSERT(...)                          \
-  (static_cast<bool>(__VA_ARGS__) ? static_cast<void>(0) \
-                                  : ::rmm::detail::logged_assertion_failed(#__VA_ARGS__, __FILE__, __LINE__))
+#define RMM_LOGGING_ASSERT(...) \
+  ((__VA_ARGS__) ? static_cast<void>(0) : ::rmm::detail::logged_assertion_failed(#__VA_ARGS__, __FILE__, __LINE__))
 #else
 #define RMM_LOGGING_ASSERT(...) static_cast<void>(0)
 #endif

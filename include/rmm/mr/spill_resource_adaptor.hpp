@@ -195,7 +195,7 @@ class spill_policy {
       auto const others = spilled() - request.spilled_before - call.counted;
       progress          = call.freed < room ? call.freed + others : room;
     }
-    request.freed += progress < room ? static_cast<std::size_t>(progress) : room;
+    request.freed += progress < room ? std::size_t{progress} : room;
     return progress != 0;
   }
 

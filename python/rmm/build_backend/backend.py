@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import build_folder
 import cuda_packages
 from scikit_build_core import build as _build
 from scikit_build_core.build import *  # noqa: F403
@@ -43,6 +44,14 @@ def get_requires_for_build_editable(  # type: ignore[no-redef]
 ) -> list[str]:
     """Returns the requirements of get_requires_for_build_wheel()."""
     return [*_build.get_requires_for_build_editable(config_settings), *_cuda_requirements()]
+
+
+def build_wheel(  # type: ignore[no-redef]
+    wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
+) -> str:
+    """What scikit-build-core builds, also from sources that cannot be written."""
+    with build_folder.writable_build_folder(config_settings) as settings:
+        return _build.build_wheel(wheel_directory, settings, metadata_directory)
 
 
 def _cuda_requirements() -> tuple[str, ...]:

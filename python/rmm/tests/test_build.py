@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 folder = Path(__file__).parents[1]
 sys.path.insert(0, str(folder / "build_backend"))
 try:
+    import build_folder
     import cuda_packages
 finally:
     sys.path.pop(0)
@@ -66,6 +68,33 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
     (packages / "include" / "nvtx3" / "nvtx3.hpp").unlink()
     with pytest.raises(SystemExit, match=r"pip install .*nvidia-nvtx"):
         cuda_packages.folder_of_packages(tmp_path)
+
+
+def test_a_build_that_cannot_write_beside_its_sources_gets_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SKBUILD_BUILD_DIR", raising=False)
+    with build_folder.writable_build_folder(None) as settings:
+        assert settings == {}
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with build_folder.writable_build_folder({"cmake.build-type": "Debug"}) as settings:
+        made = Path(settings["build-dir"])
+        assert made.is_dir()
+        assert settings["cmake.build-type"] == "Debug"
+    assert not made.exists()
+    with build_folder.writable_build_folder({"build-dir": "chosen"}) as settings:
+        assert settings == {"build-dir": "chosen"}
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("ninja") is None, reason="needs CMake and Ninja")
+def test_warnings_of_cython_are_errors_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    pytest.importorskip("Cython")
+    for arguments, are_errors in ((), False), (("-DRMM_CYTHON_WARNINGS_ARE_ERRORS=ON",), True):
+        build = tmp_path / str(are_errors)
+        places = ("-S", folder, "-B", build, "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}")
+        subprocess.run(["cmake", *places, "-DRMM_CUDA_BACKEND=sim", *arguments], check=True, stdout=subprocess.DEVNULL)
+        assert ("--warning-errors" in (build / "build.ninja").read_text()) == are_errors
 
 
 # Each line says which function of newer_functions.cpp was called, and its effect.

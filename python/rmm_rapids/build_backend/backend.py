@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import build_folder
 import cuda_packages
 import rapids
 from scikit_build_core import build as _build
@@ -24,6 +25,14 @@ def get_requires_for_build_editable(
 ) -> list[str]:
     """Returns the requirements of get_requires_for_build_wheel()."""
     return [*_build.get_requires_for_build_editable(config_settings), *_requirements()]
+
+
+def build_wheel(
+    wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
+) -> str:
+    """What scikit-build-core builds, also from sources that cannot be written."""
+    with build_folder.writable_build_folder(config_settings) as settings:
+        return _build.build_wheel(wheel_directory, settings, metadata_directory)
 
 
 def _requirements() -> list[str]:

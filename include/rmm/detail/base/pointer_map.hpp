@@ -86,7 +86,7 @@ class pointer_map {
   [[nodiscard]] std::size_t home_of(void const* pointer) const noexcept
   {
     auto const mixed = std::uint64_t{reinterpret_cast<std::uintptr_t>(pointer)} * 0x9E3779B97F4A7C15U;
-    return static_cast<std::size_t>(mixed >> 28U) & mask();
+    return std::size_t{mixed >> 28U} & mask();
   }
 
   /// Returns the place of a pointer, or the empty place that it would get. Requires that there are places.

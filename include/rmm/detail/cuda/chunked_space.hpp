@@ -321,10 +321,11 @@ class chunked_space {
       }
     }
     if (joins_next) {
-      auto node  = empty_.extract(next);
-      node.key() = begin;
-      node.mapped() += bytes;
-      empty_.insert(std::move(node));
+      if (auto node = empty_.extract(next)) {
+        node.key() = begin;
+        node.mapped() += bytes;
+        empty_.insert(std::move(node));
+      }
       return;
     }
     try {

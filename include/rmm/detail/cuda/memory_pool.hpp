@@ -102,7 +102,7 @@ inline std::size_t trim_pool(cudaMemPool_t pool, std::size_t bytes) noexcept
     clear_last_cuda_error();
     return 0;
   }
-  return before > after ? static_cast<std::size_t>(before - after) : 0;  // other threads may allocate meanwhile
+  return before > after ? std::size_t{before - after} : 0;  // other threads may allocate meanwhile
 }
 
 /// Allocates from a pool, in the order of the stream. Throws out_of_memory if memory is missing, bad_alloc on other failures.

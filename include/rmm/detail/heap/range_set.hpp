@@ -647,10 +647,7 @@ class range_set {
   [[nodiscard]] std::size_t slots_end() const noexcept { return std::size_t{1} << (64U - hash_shift_); }
 
   /// u: the number of slots that are not split yet.
-  [[nodiscard]] std::size_t unsplit() const noexcept
-  {
-    return static_cast<std::size_t>(unsplit_below_ >> (hash_shift_ + 1U));
-  }
+  [[nodiscard]] std::size_t unsplit() const noexcept { return std::size_t{unsplit_below_ >> (hash_shift_ + 1U)}; }
 
   [[nodiscard]] slot& slot_of(std::uintptr_t address) const noexcept
   {

@@ -274,7 +274,7 @@ class graph_arena {
       } catch (std::exception const&) {}  // without an event, only a wait for the devices makes it idle
     }
     if (!noted) { memory.free_without_event(range); }
-    if (memory.is_released()) { give_back({memory.number(), false, nullptr}); }
+    if (memory.is_released()) { give_back(memory, {memory.number(), false, nullptr}); }
   }
 
   /// Releases the memory whose last handle is gone, and gives its chunks back.
@@ -285,15 +285,14 @@ class graph_arena {
     if (memory == nullptr) { return; }
     RMM_ASSERT(!memory->is_released());
     memory->set_released();
-    give_back(end);
+    give_back(*memory, end);
   }
 
-  /// Gives chunks without live blocks, and kept blocks, of released memories back to the heap. Chunks of the memory in `end` go to the
-  /// store of its stream, if it names one. All other chunks and all kept blocks are reused only after the devices were synchronised.
-  void give_back(graph_memory_end const& end) noexcept
+  /// Gives chunks without live blocks, and kept blocks, of released memories back to the heap. Chunks of `memory`, which ends, go to
+  /// the store of the stream in `end`, if it names one. All other chunks and all kept blocks are reused only after the devices were synchronised.
+  void give_back(captured_memory& memory, graph_memory_end const& end) noexcept
   {
-    RMM_ASSERT(find(end.memory) != nullptr);
-    auto& memory = *find(end.memory);
+    RMM_ASSERT(find(end.memory) == &memory);
     RMM_ASSERT(memory.is_released());
     std::uint64_t store = 0;
     {

@@ -109,7 +109,7 @@ class thread_caches : public thread_slots<thread_caches, cudaStream_t, stream_ca
 
 [[nodiscard]] RMM_ALWAYS_INLINE cache_slot& cache_slot_of(std::uint64_t heap, cudaStream_t stream) noexcept
 {
-  auto const at = static_cast<std::size_t>(thread_caches::hash_of(heap, stream) >> (64U - cache_slot_bits));
+  auto const at = std::size_t{thread_caches::hash_of(heap, stream) >> (64U - cache_slot_bits)};
   RMM_ASSERT(at < cache_slots.size());
   return cache_slots[at];
 }

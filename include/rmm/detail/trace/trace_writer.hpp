@@ -174,7 +174,7 @@ class alignas(64) thread_trace {
   [[nodiscard]] RMM_ALWAYS_INLINE slot& slot_of(cudaStream_t stream, std::uint32_t tag) noexcept
   {
     auto const mixed = (reinterpret_cast<std::uintptr_t>(stream) + tag) * 0x9E3779B97F4A7C15U;
-    return slots_[static_cast<std::size_t>(mixed >> (64U - slot_bits))];
+    return slots_[std::size_t{mixed >> (64U - slot_bits)}];
   }
 
   /// Records an event if its place is not known, the block is full or old, or a stack is due.

@@ -133,7 +133,7 @@ class basic_live_by_tag {
   [[nodiscard]] table& table_of(void const* ptr) noexcept
   {
     auto const mixed = reinterpret_cast<std::uintptr_t>(ptr) * 0x9E3779B97F4A7C15U;
-    return tables_[static_cast<std::size_t>(mixed >> (64U - table_bits))];
+    return tables_[std::size_t{mixed >> (64U - table_bits)}];
   }
 
   std::array<table, table_count> tables_;

@@ -144,7 +144,7 @@ class outstanding_allocations {
   {
     if (is_whole_.load(std::memory_order_relaxed)) { return 0; }
     auto const mixed = std::uint64_t{reinterpret_cast<std::uintptr_t>(ptr)} * 0x9E3779B97F4A7C15U;
-    return static_cast<std::size_t>(mixed >> (64U - shard_bits));
+    return std::size_t{mixed >> (64U - shard_bits)};
   }
 
   /// Holds the lock of the shard that an address belongs to.

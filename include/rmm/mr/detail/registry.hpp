@@ -91,7 +91,7 @@ struct ref_words {
       mixed = (mixed ^ value) * 0x9E3779B97F4A7C15U;
       mixed ^= mixed >> 32U;
     }
-    return static_cast<std::size_t>(mixed);
+    return std::size_t{mixed};
   }
 
   int libcudacxx{0};

@@ -67,7 +67,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   /// Returns the bytes of live blocks.
   [[nodiscard]] std::size_t used() const noexcept
   {
-    auto const charged = static_cast<std::size_t>(charged_.load(std::memory_order_relaxed) & ~is_reserved);
+    auto const charged = std::size_t{charged_.load(std::memory_order_relaxed) & ~is_reserved};
     return charged - rmm::detail::min(charged, shrunk_.load(std::memory_order_relaxed));
   }
 
@@ -198,7 +198,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
     auto charged = charged_.load(std::memory_order_relaxed);
     std::size_t taken{};
     do {
-      taken = rmm::detail::min(bytes, static_cast<std::size_t>(bytes_ - (charged & ~is_reserved)));
+      taken = rmm::detail::min(bytes, std::size_t{bytes_ - (charged & ~is_reserved)});
     } while (!charged_.compare_exchange_weak(charged, charged + taken, std::memory_order_relaxed));
     return taken;
   }

@@ -1,0 +1,1 @@
+../../rmm/build_backend/build_folder.py
