@@ -60,7 +60,8 @@ extern "C" {
 
 /* What a call says of its success. */
 typedef enum rmm_c_status {
-  RMM_C_OK            = 0,
+  RMM_C_NO_STATUS = -1, /* no call returns it; because of it the type is signed, and becomes an int without a warning */
+  RMM_C_OK        = 0,
   RMM_C_OUT_OF_MEMORY = 1, /* there is not enough memory; rmm_c_last_failure_report() has figures where a pool failed */
   RMM_C_HOST_OUT_OF_MEMORY = 2, /* the process itself has no memory for the bookkeeping */
   RMM_C_ALLOCATION_FAILED  = 3, /* memory could not be had, for another reason than that there is too little */
