@@ -2,7 +2,7 @@
 
 #include <rmm/memory_report.hpp>
 
-#include "../support/simulated.hpp"
+#include "../support/simulated_stream.hpp"
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
@@ -42,21 +42,8 @@ using pool = rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-struct MemoryReport : Simulated {
+struct MemoryReport : SimulatedStream {
   rmm::mr::cuda_memory_resource cuda;
-  std::optional<rmm::cuda_stream> made;
-  rmm::cuda_stream_view stream;
-
-  void SetUp() override
-  {
-    Simulated::SetUp();
-    stream = made.emplace();
-  }
-  void TearDown() override
-  {
-    made.reset();
-    Simulated::TearDown();
-  }
 
   /// What a request that is too large throws.
   static rmm::out_of_memory failure_of(rmm::mr::device_memory_resource& mr, std::size_t bytes, rmm::cuda_stream_view on)
