@@ -38,7 +38,7 @@ static void says_its_version(void)
   EXPECT(rmm_c_version() == RMM_C_VERSION);
   EXPECT(strlen(rmm_c_engine_version()) >= 5);
   EXPECT(strcmp(rmm_c_status_name(RMM_C_MISUSE), "RMM_C_MISUSE") == 0);
-  EXPECT(strcmp(rmm_c_status_name(-1), "unknown status") == 0);
+  EXPECT(strcmp(rmm_c_status_name(RMM_C_NO_STATUS), "unknown status") == 0);
 }
 
 static void begins_without_a_failure(void)

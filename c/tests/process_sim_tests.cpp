@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 /// The life of a process that uses the C interface: RMM_RESOURCE, the end, and children. Each test has its own process.
 
@@ -171,6 +172,52 @@ TEST(CInterfaceProcessTest, RefusesDefaultResourcesAndCapturesOfTheParentInAChil
     },
     ::testing::ExitedWithCode(0),
     "forked after the resource or graph memory was made");
+}
+
+/// Makes and ends resources, graph memory and captures for ever.
+void use_in_turn()
+{
+  for (;;) {
+    rmm_c_resource* own{};
+    REQUIRE(rmm_c_resource_create("pool,initial=64KiB", 0, &own) == RMM_C_OK);
+    void* given{};
+    REQUIRE(rmm_c_resource_allocate(own, 1000, 0, nullptr, &given) == RMM_C_OK);
+    rmm_c_resource_deallocate(own, given, 1000, 0, nullptr);
+    REQUIRE(rmm_c_resource_destroy(own) == RMM_C_OK);
+    rmm_c_graph_memory* memory{};
+    REQUIRE(rmm_c_graph_memory_create(&memory) == RMM_C_OK);
+    rmm_c_graph_memory_destroy(memory);
+    REQUIRE(rmm_c_resource_allocate(resource, 1000, 0, nullptr, &given) == RMM_C_OK);
+    rmm_c_resource_deallocate(resource, given, 1000, 0, nullptr);
+  }
+}
+
+TEST(CInterfaceProcessTest, EndsAChildWhileThreadsOfTheParentUseTheLibrary)
+{
+  EXPECT_EXIT(
+    {
+      make_default_and_capture();
+      rmm_c_capture_end(capture);
+      REQUIRE(rmm_c_resource_allocate(resource, 1000, 0, nullptr, &block) == RMM_C_OK);
+      for (int i = 0; i != 2; ++i) { std::thread{use_in_turn}.detach(); }
+      for (int i = 0; i != 200; ++i) {
+        auto const child = ::fork();
+        if (child == 0) {
+          ::alarm(60);  // rather than never end
+          void* other{};
+          REQUIRE(rmm_c_resource_allocate(resource, 1, 0, nullptr, &other) == RMM_C_UNAVAILABLE);
+          rmm_c_resource_deallocate(resource, block, 1000, 0, nullptr);
+          REQUIRE(rmm_c_resource_create("pool", 0, &resource) == RMM_C_UNAVAILABLE);
+          rmm_c_graph_memory_destroy(graph_memory);
+          std::exit(0);
+        }
+        int status{1};
+        REQUIRE(::waitpid(child, &status, 0) == child && status == 0);
+      }
+      std::_Exit(0);
+    },
+    ::testing::ExitedWithCode(0),
+    "");
 }
 
 TEST(CInterfaceProcessTest, ServesAChildOfAProcessThatDidNotUseCuda)

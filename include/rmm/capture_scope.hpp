@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/cuda/capture_announcements.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -62,12 +63,16 @@ class graph_memory {
  private:
   struct owner {
     owner() { end.memory = captures.new_memory(); }
-    ~owner() { captures.end_memory(end); }
+    ~owner()
+    {
+      if (process.is_current()) { captures.end_memory(end); }
+    }
     owner(owner const&)            = delete;
     owner& operator=(owner const&) = delete;
 
     detail::capture_announcements& captures{detail::announced_captures()};
     detail::graph_memory_end end;
+    detail::owning_process process;
   };
 
   std::shared_ptr<owner> owner_;
@@ -108,7 +113,10 @@ class capture_scope {
     announcement_.memory = memory_.id();
     captures_.add(announcement_);
   }
-  ~capture_scope() { captures_.remove(announcement_); }
+  ~capture_scope()
+  {
+    if (process_.is_current()) { captures_.remove(announcement_); }
+  }
 
   capture_scope(capture_scope const&)            = delete;
   capture_scope& operator=(capture_scope const&) = delete;
@@ -120,6 +128,7 @@ class capture_scope {
   graph_memory memory_;
   detail::capture_announcements& captures_{detail::announced_captures()};
   detail::capture_announcement announcement_;
+  detail::owning_process process_;
 };
 
 }  // namespace RMM_NAMESPACE

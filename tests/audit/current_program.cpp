@@ -269,8 +269,32 @@ void pool_ends_first()
   REQUIRE(is_there);
 }
 
+/// A resource of the program that takes one block, which goes back when the resource ends.
+class resource_of_one_block : public memory_resource {
+ protected:
+  CUdeviceptr begin_{};
+
+ private:
+  void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) noexcept override { REQUIRE(false); }
+};
+
+/// Has a library allocate from a resource of the program, ends the resource, and returns what the library got.
+template <class Resource>
+[[nodiscard]] memory allocated_before_the_end_of(rmm::mr::audit_route const& route)
+{
+  memory one{};
+  {
+    Resource resource;
+    rmm::mr::set_current_device_resource(&resource);
+    one = allocated("device", 1000);
+    rmm::mr::set_current_device_resource(nullptr);
+  }
+  REQUIRE(route.live_bytes() == 0);
+  return one;
+}
+
 /// Memory at addresses that are reserved for it, as that of an elastic pool.
-class reserving_resource final : public memory_resource {
+class reserving_resource final : public resource_of_one_block {
  public:
   ~reserving_resource() override
   {
@@ -293,27 +317,16 @@ class reserving_resource final : public memory_resource {
     begin_ = got.number;
     return pointer_to(got);
   }
-  void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) noexcept override { REQUIRE(false); }
-
-  CUdeviceptr begin_{};
 };
 
 void reserved_addresses_end_first()
 {
   rmm::mr::audit_route const route;
-  memory one{};
-  {
-    reserving_resource reserving;
-    rmm::mr::set_current_device_resource(&reserving);
-    one = allocated("device", 1000);
-    rmm::mr::set_current_device_resource(nullptr);
-  }
-  REQUIRE(route.live_bytes() == 0);
-  release("device", one);
+  release("device", allocated_before_the_end_of<reserving_resource>(route));
 }
 
 /// A resource of the program that calls the driver itself, and gives out the begin of what it has.
-class own_resource final : public memory_resource {
+class own_resource final : public resource_of_one_block {
  public:
   ~own_resource() override
   {
@@ -329,22 +342,12 @@ class own_resource final : public memory_resource {
     REQUIRE(allocate(&begin_, mib) == CUDA_SUCCESS);
     return reinterpret_cast<void*>(begin_);
   }
-  void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) noexcept override { REQUIRE(false); }
-
-  CUdeviceptr begin_{};
 };
 
 void own_resource_ends_first()
 {
   rmm::mr::audit_route const route;
-  memory one{};
-  {
-    own_resource own;
-    rmm::mr::set_current_device_resource(&own);
-    one = allocated("device", 1000);
-    rmm::mr::set_current_device_resource(nullptr);
-  }
-  REQUIRE(route.live_bytes() == 0);
+  auto const one = allocated_before_the_end_of<own_resource>(route);
   release("device", one);
   REQUIRE(user.release(way::by_name, "device", one, nullptr) != CUDA_SUCCESS);
 }

@@ -5,16 +5,27 @@
 
 #include "../support/sanitizers.hpp"
 
+#include <rmm/capture_scope.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/error.hpp>
+#include <rmm/mr/aligned_resource_adaptor.hpp>
 #include <rmm/mr/callback_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/guard_resource_adaptor.hpp>
+#include <rmm/mr/logging_resource_adaptor.hpp>
+#include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/pinned_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/reservation_queue.hpp>
+#include <rmm/mr/scrub_resource_adaptor.hpp>
+#include <rmm/mr/spill_resource_adaptor.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
+#include <rmm/mr/thread_safe_resource_adaptor.hpp>
+#include <rmm/mr/trace_resource_adaptor.hpp>
 #include <rmm/mr/tracking_resource_adaptor.hpp>
 #include <rmm/tag_scope.hpp>
 
@@ -32,6 +43,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <random>
@@ -122,6 +134,29 @@ void start_threads_with_reports()
     }}.detach();
   }
   while (running < 2) { std::this_thread::yield(); }
+}
+
+/// Forks while threads use `mr`, of which the child ends a buffer at its end. Requires that `mr` is static.
+template <class Resource>
+[[noreturn]] void fork_while_threads_use(Resource& mr)
+{
+  static rmm::device_buffer const buffer{1000, rmm::cuda_stream_legacy, mr};
+  start_threads(mr);
+  fork_and_expect("", [] {});
+}
+
+/// Makes a resource without CUDA.
+rmm::mr::callback_memory_resource memory_of_host()
+{
+  return {[](std::size_t bytes, rmm::cuda_stream_view, void*) { return std::malloc(bytes); },
+          [](void* ptr, std::size_t, rmm::cuda_stream_view, void*) { std::free(ptr); }};
+}
+
+/// A pool below static adaptors.
+pool& pool_below()
+{
+  static pool mr{&cuda, 1U << 20U};
+  return mr;
 }
 
 using module_use = void(std::size_t);
@@ -272,13 +307,113 @@ std::map<std::string, void (*)()> const& lives()
        static_cast<void>(mr.allocate(1000));
        start_threads_with_reports();
        fork_and_expect("RMM: 7 B in 1 allocations have not been freed\n", [] {
-         static rmm::mr::callback_memory_resource host{
-           [](std::size_t bytes, rmm::cuda_stream_view, void*) { return std::malloc(bytes); },
-           [](void* ptr, std::size_t, rmm::cuda_stream_view, void*) { std::free(ptr); }};
+         static auto host = memory_of_host();
          static tracked mine{&host, false, rmm::mr::leak_report::at_end};
          static void* leaked = mine.allocate(7);
          static_cast<void>(leaked);
        });
+     }},
+    {"forks_while_threads_use_a_thread_safe_adaptor",
+     [] {
+       static rmm::mr::thread_safe_resource_adaptor mr{&pool_below()};
+       fork_while_threads_use(mr);
+     }},
+    {"forks_while_threads_use_an_aligned_adaptor",
+     [] {
+       static rmm::mr::aligned_resource_adaptor mr{&pool_below(), 4096};
+       fork_while_threads_use(mr);
+     }},
+    {"forks_while_threads_use_a_guard",
+     [] {
+       rmm::mr::guard_options options;
+       options.capture_stacks = false;
+       static rmm::mr::guard_resource_adaptor mr{&pool_below(), options};
+       fork_while_threads_use(mr);
+     }},
+    {"forks_while_threads_write_a_log",
+     [] {
+       static std::ofstream nowhere{"/dev/null"};
+       static rmm::mr::logging_resource_adaptor mr{&pool_below(), nowhere};
+       fork_while_threads_use(mr);
+     }},
+    {"forks_while_threads_write_a_trace",
+     [] {
+       rmm::mr::trace_options options;
+       options.file = ::testing::TempDir() + "process_life_%p.trace";
+       static rmm::mr::trace_resource_adaptor mr{&pool_below(), options};
+       std::remove(mr.get_file_name().c_str());
+       std::thread{[] {
+         for (;;) { mr.flush(); }
+       }}.detach();
+       fork_while_threads_use(mr);
+     }},
+    {"forks_while_a_thread_keeps_what_it_cannot_scrub",
+     [] {
+       static auto host = memory_of_host();
+       static rmm::mr::scrub_resource_adaptor mr{&host};
+       static rmm::device_buffer const buffer{1000, rmm::cuda_stream_legacy, mr};
+       static std::atomic<bool> running{false};
+       std::thread{[] {
+         cudaStream_t capturing{};
+         cudaStreamCreate(&capturing);
+         cudaStreamBeginCapture(capturing, cudaStreamCaptureModeRelaxed);  // blocks the legacy stream
+         for (;; running = true) { mr.deallocate(mr.allocate(256), 256); }
+       }}.detach();
+       while (!running) { std::this_thread::yield(); }
+       fork_and_expect("", [] {});
+     }},
+    {"forks_while_threads_read_statistics",
+     [] {
+       static rmm::mr::statistics_resource_adaptor mr{&pool_below()};
+       std::thread{[] {
+         for (;;) { static_cast<void>(mr.get_bytes_counter()); }
+       }}.detach();
+       fork_while_threads_use(mr);
+     }},
+    {"forks_while_threads_pass_watermarks",
+     [] {
+       rmm::mr::spill_options options;
+       options.maximum_bytes = 1U << 20U;
+       options.watermarks.push_back({0.0, 0.0, [](std::size_t) {}});  // raised by the buffer, lowered by its end
+       static rmm::mr::spill_resource_adaptor mr{&pool_below(), nullptr, options};
+       static rmm::device_buffer const buffer{1000, rmm::cuda_stream_legacy, mr};
+       static std::atomic<int> running{0};
+       for (int i = 0; i < 2; ++i) {
+         std::thread{[] {
+           for (++running;;) { static_cast<void>(mr.figures()); }
+         }}.detach();
+       }
+       while (running < 2) { std::this_thread::yield(); }
+       fork_and_expect("", [] {});
+     }},
+    {"forks_while_threads_use_a_reservation",
+     [] {
+       static auto task = pool_below().reserve(512U << 10U);
+       fork_while_threads_use(task.resource());
+     }},
+    {"forks_while_threads_wait_for_reservations",
+     [] {
+       static pool mr{&cuda, 1U << 20U, 1U << 20U};
+       static rmm::mr::reservation_queue queue{mr};
+       std::thread{[] {
+         auto const all = mr.reserve(1U << 20U);
+         static_cast<void>(queue.reserve_or_wait(1000));
+       }}.detach();
+       while (queue.waiting() == 0) { std::this_thread::yield(); }
+       fork_and_expect("", [] {});
+     }},
+    {"forks_while_threads_end_graph_memory",
+     [] {
+       static rmm::graph_memory const memory;
+       static rmm::capture_scope const scope{rmm::cuda_stream_legacy, memory};
+       static std::atomic<int> running{0};
+       for (int i = 0; i < 2; ++i) {
+         std::thread{[] {
+           for (++running;;) { rmm::graph_memory const short_lived; }
+         }}.detach();
+       }
+       while (running < 2) { std::this_thread::yield(); }
+       fork_and_expect("", [] {});
      }},
     {"forks_while_threads_allocate",
      [] {

@@ -5,6 +5,7 @@
 // each step.
 
 #include "../support/graph.hpp"
+#include "../support/random_program.hpp"
 #include "../support/seeds.hpp"
 #include "../support/stepped_heap.hpp"
 
@@ -43,14 +44,8 @@ constexpr std::size_t KiB = 1024;
 /// A heap whose whole state can be checked.
 class bare_heap {
  public:
-  static constexpr std::size_t largest = 100 * KiB;
-  static constexpr std::array<char const*, 7> fallible_calls{"cudaMalloc",
-                                                             "cudaEventCreateWithFlags",
-                                                             "cudaEventRecord",
-                                                             "cudaEventQuery",
-                                                             "cudaStreamWaitEvent",
-                                                             "cudaStreamGetId",
-                                                             "cudaDeviceSynchronize"};
+  static constexpr std::size_t largest        = 100 * KiB;
+  static constexpr auto const& fallible_calls = rmm::test::fallible_calls;
 
   bare_heap(std::size_t first_block, std::size_t most) : heap_{first_block, most} {}
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../support/device_questions.hpp"
 #include "../support/simulated.hpp"
 
 #include <rmm/cuda_device.hpp>
@@ -27,27 +28,7 @@ using rmm::device_buffer;
 
 // --- the number of queries for the current device, with one device and with several
 
-struct DeviceBufferCalls : Simulated {
-  void SetUp() override
-  {
-    Simulated::SetUp();
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    static_cast<void>(rmm::detail::current_device());  // asks once for the number of devices and for the driver
-  }
-
-  // Returns the calls of cuCtxGetDevice in `work`. Expects that it does not call cudaGetDevice.
-  template <class Work>
-  static std::uint64_t questions(Work work)
-  {
-    auto const of_runtime = cudasim::calls("cudaGetDevice");
-    auto const before     = cudasim::calls("cuCtxGetDevice");
-    work();
-    EXPECT_EQ(cudasim::calls("cudaGetDevice"), of_runtime);
-    return cudasim::calls("cuCtxGetDevice") - before;
-  }
-
-  static std::uint64_t if_several(std::uint64_t count) { return rmm::get_num_cuda_devices() == 1 ? 0 : count; }
-};
+struct DeviceBufferCalls : DeviceQuestions {};
 
 TEST_F(DeviceBufferCalls, TheCurrentResourceTakesAtMostOneQuery)
 {

@@ -2,10 +2,11 @@
 
 #include <rmm/memory_report.hpp>
 
-#include "../support/simulated.hpp"
+#include "../support/simulated_stream.hpp"
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
+#include <rmm/detail/base/tag_table.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
@@ -23,6 +24,7 @@
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -40,21 +42,8 @@ using pool = rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-struct MemoryReport : Simulated {
+struct MemoryReport : SimulatedStream {
   rmm::mr::cuda_memory_resource cuda;
-  std::optional<rmm::cuda_stream> made;
-  rmm::cuda_stream_view stream;
-
-  void SetUp() override
-  {
-    Simulated::SetUp();
-    stream = made.emplace();
-  }
-  void TearDown() override
-  {
-    made.reset();
-    Simulated::TearDown();
-  }
 
   /// Returns the exception of a request that is too large.
   static rmm::out_of_memory failure_of(rmm::mr::device_memory_resource& mr, std::size_t bytes, rmm::cuda_stream_view on)
@@ -394,6 +383,36 @@ TEST_F(MemoryReport, KnowsNoHoldersWhileTagsAreNotTracked)
   mr.track_tags();
   EXPECT_TRUE(mr.live_by_tag_name().empty());
   expect_text(failure_of(mr, 2 * MiB, stream), "holders: none");
+}
+
+TEST_F(MemoryReport, ForgetsAnAllocationThatOverlapsWithTheEndOfTracking)
+{
+  static std::atomic<bool> allocates{false};
+  static std::atomic<bool> may_go_on{false};
+  auto& table         = const_cast<rmm::detail::tag_table&>(rmm::detail::tags());
+  auto const original = table.current;
+  // Holds the thread after it has seen that tags are tracked, and before it records the allocation.
+  table.current = []() noexcept {
+    allocates = true;
+    while (!may_go_on) { std::this_thread::yield(); }
+    return rmm::detail::tag_names::current_of_thread();
+  };
+  pool mr{&cuda, MiB, MiB};
+  mr.track_tags();
+  void* overlapping{};
+  std::thread other{[&] { overlapping = mr.allocate(1000, stream); }};
+  while (!allocates) { std::this_thread::yield(); }
+  mr.track_tags(false);
+  may_go_on = true;
+  other.join();
+  table.current = original;
+  mr.deallocate(overlapping, 1000, stream);
+  mr.track_tags();
+  EXPECT_TRUE(mr.live_by_tag_name().empty());
+  void* const later = mr.allocate(256, stream);
+  mr.track_tags();  // changes nothing
+  EXPECT_EQ(mr.live_by_tag_name().size(), 1U);
+  mr.deallocate(later, 256, stream);
 }
 
 TEST_F(MemoryReport, NamesTheLargestHoldersAndCountsTheOthers)

@@ -3,7 +3,7 @@
 // The recovery ladder of pools. For each rung there is a machine on which only that rung serves the allocation.
 
 #include "../support/counting_upstream.hpp"
-#include "../support/simulated.hpp"
+#include "../support/simulated_stream.hpp"
 #include "../support/worker.hpp"
 
 #include <rmm/cuda_stream.hpp>
@@ -81,21 +81,8 @@ std::string rungs_of(rmm::heap_figures const& figures)
   return text;
 }
 
-struct Recovery : Simulated {
+struct Recovery : SimulatedStream {
   rmm::test::counting_upstream upstream;
-  std::optional<rmm::cuda_stream> made;
-  rmm::cuda_stream_view stream;
-
-  void SetUp() override
-  {
-    Simulated::SetUp();
-    stream = made.emplace();
-  }
-  void TearDown() override
-  {
-    made.reset();
-    Simulated::TearDown();
-  }
 };
 
 TEST_F(Recovery, TriesNothingWhileThereIsFreeMemory)

@@ -470,6 +470,17 @@ TEST(ResourceRefTest, SizesReachADeviceMemoryResourceRoundedToTheAlignment)
   EXPECT_EQ(resource.calls, expected);
 }
 
+TEST(ResourceRefTest, SizesAreRoundedThroughAReferenceOfLibcudacxxMadeOfOurs)
+{
+  recording_device_resource resource;
+  device_async_resource_ref const ours{resource};
+  cccl_async_ref<cuda::mr::device_accessible> theirs{ours};
+  void* const ptr = rmm::detail::cccl_allocate(theirs, handle(3), 10, default_alignment);
+  rmm::detail::cccl_deallocate(theirs, handle(3), ptr, 10, default_alignment);
+  EXPECT_EQ(device_async_resource_ref{theirs}, ours);
+  EXPECT_EQ(resource.calls, std::vector<call>(2, call{16, handle(3)}));
+}
+
 TEST(ResourceRefTest, ASizeThatCannotBeRoundedIsOutOfMemory)
 {
   recording_device_resource resource;

@@ -30,6 +30,15 @@
 
 namespace rmm::test {
 
+/// Calls of the runtime that a heap makes, and that may fail.
+inline constexpr std::array<char const*, 7> fallible_calls{"cudaMalloc",
+                                                           "cudaEventCreateWithFlags",
+                                                           "cudaEventRecord",
+                                                           "cudaEventQuery",
+                                                           "cudaStreamWaitEvent",
+                                                           "cudaStreamGetId",
+                                                           "cudaDeviceSynchronize"};
+
 /// The source of memory of a random program.
 class memory_source {
  public:
@@ -142,15 +151,9 @@ class random_program {
   static void let_the_runtime_fail(options& how)
   {
     how.arm = [](std::mt19937_64& random) {
-      static constexpr std::array<char const*, 7> calls{"cudaMalloc",
-                                                        "cudaEventCreateWithFlags",
-                                                        "cudaEventRecord",
-                                                        "cudaEventQuery",
-                                                        "cudaStreamWaitEvent",
-                                                        "cudaStreamGetId",
-                                                        "cudaDeviceSynchronize"};
       if (random() % 4 != 0) { return; }
-      cudasim::inject({calls[random() % calls.size()], 1 + random() % 3, cudaErrorUnknown, 1 + random() % 2});
+      cudasim::inject(
+        {fallible_calls[random() % fallible_calls.size()], 1 + random() % 3, cudaErrorUnknown, 1 + random() % 2});
     };
     how.disarm = [before = std::uint64_t{0}]() mutable {
       cudasim::clear_faults();

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/error.hpp>
 
 #include <cstddef>
-#include <limits>
 #include <string>
 
 /// @file
@@ -40,19 +40,19 @@ namespace detail {
 
 [[nodiscard]] constexpr std::size_t checked_add(std::size_t lhs, std::size_t rhs)
 {
-  if (lhs > std::numeric_limits<std::size_t>::max() - rhs) { throw_sum_overflow(lhs, rhs); }
+  if (lhs > max_value<std::size_t> - rhs) { throw_sum_overflow(lhs, rhs); }
   return lhs + rhs;
 }
 
 [[nodiscard]] constexpr std::size_t checked_multiply(std::size_t lhs, std::size_t rhs)
 {
-  if (rhs != 0 && lhs > std::numeric_limits<std::size_t>::max() / rhs) { throw_product_overflow(lhs, rhs); }
+  if (rhs != 0 && lhs > max_value<std::size_t> / rhs) { throw_product_overflow(lhs, rhs); }
   return lhs * rhs;
 }
 
 [[nodiscard]] constexpr std::size_t checked_align_up(std::size_t value, std::size_t alignment)
 {
-  if (value > std::numeric_limits<std::size_t>::max() - (alignment - 1)) { throw_alignment_overflow(value, alignment); }
+  if (value > max_value<std::size_t> - (alignment - 1)) { throw_alignment_overflow(value, alignment); }
   return align_up(value, alignment);
 }
 

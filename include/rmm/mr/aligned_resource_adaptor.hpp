@@ -5,6 +5,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/error.hpp>
@@ -54,6 +55,13 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
       alignment_threshold_{alignment_threshold}
   {}
 
+  aligned_resource_adaptor(aligned_resource_adaptor&&)            = delete;
+  aligned_resource_adaptor& operator=(aligned_resource_adaptor&&) = delete;
+  ~aligned_resource_adaptor() override
+  {
+    if (!this->is_of_this_process()) { static_cast<void>(upstream_pointers_.release()); }
+  }
+
  private:
   friend typename aligned_resource_adaptor::resource_adaptor;  // calls same_policy()
 
@@ -69,7 +77,7 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
       rmm::detail::scope_guard give_back{
         [&]() noexcept { this->upstream().deallocate(upstream_ptr, upstream_bytes, stream); }};
       rmm::detail::mutex_lock const lock{mutex_};
-      upstream_pointers_.emplace(ptr, upstream_ptr);
+      upstream_pointers_->emplace(ptr, upstream_ptr);
       give_back.dismiss();
     }
     return ptr;
@@ -77,6 +85,7 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
+    if (!this->is_of_this_process()) { return; }
     if (passes_through(bytes)) { return this->upstream().deallocate(ptr, bytes, stream); }
 
     // Erased first: as soon as upstream has the memory, another thread can get the same address.
@@ -105,10 +114,10 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
   [[nodiscard]] void* take_upstream_pointer(void* ptr)
   {
     rmm::detail::mutex_lock const lock{mutex_};
-    auto const found = upstream_pointers_.find(ptr);
-    if (found == upstream_pointers_.end()) { return ptr; }
+    auto const found = upstream_pointers_->find(ptr);
+    if (found == upstream_pointers_->end()) { return ptr; }
     void* const upstream_ptr = found->second;
-    upstream_pointers_.erase(found);
+    upstream_pointers_->erase(found);
     return upstream_ptr;
   }
 
@@ -121,8 +130,9 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
 
   std::size_t alignment_;
   std::size_t alignment_threshold_;
-  rmm::detail::mutex mutex_;                            // guards upstream_pointers_; not held while upstream is called
-  std::unordered_map<void*, void*> upstream_pointers_;  // from our pointer to that of upstream, if they differ
+  rmm::detail::mutex mutex_;  // guards upstream_pointers_; not held while upstream is called
+  // From our pointer to that of upstream, if they differ. Not destroyed in a forked child.
+  rmm::detail::owned_ptr<std::unordered_map<void*, void*>> upstream_pointers_{new std::unordered_map<void*, void*>};
 };
 
 aligned_resource_adaptor(device_async_resource_ref, std::size_t = CUDA_ALLOCATION_ALIGNMENT, std::size_t = 0)

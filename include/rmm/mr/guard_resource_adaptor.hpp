@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/error.hpp>
@@ -38,13 +39,11 @@ class guard_resource_adaptor final : public detail::resource_adaptor<guard_resou
  public:
   /// Throws logic_error if `upstream` is null.
   guard_resource_adaptor(Upstream* upstream, guard_options options = {})
-    : guard_resource_adaptor::resource_adaptor{upstream},
-      guard_{std::make_unique<detail::allocation_guard>(std::move(options))}
+    : guard_resource_adaptor::resource_adaptor{upstream}, guard_{new detail::allocation_guard{std::move(options)}}
   {}
 
   guard_resource_adaptor(device_async_resource_ref upstream, guard_options options = {})
-    : guard_resource_adaptor::resource_adaptor{upstream},
-      guard_{std::make_unique<detail::allocation_guard>(std::move(options))}
+    : guard_resource_adaptor::resource_adaptor{upstream}, guard_{new detail::allocation_guard{std::move(options)}}
   {}
 
   guard_resource_adaptor(guard_resource_adaptor const&)            = delete;
@@ -53,7 +52,10 @@ class guard_resource_adaptor final : public detail::resource_adaptor<guard_resou
   guard_resource_adaptor& operator=(guard_resource_adaptor&&)      = delete;
 
   /// Checks the memory in quarantine, and gives it back to upstream.
-  ~guard_resource_adaptor() override { empty_quarantine(cuda_stream_view{}); }
+  ~guard_resource_adaptor() override
+  {
+    if (this->is_of_this_process()) { empty_quarantine(cuda_stream_view{}); }
+  }
 
  private:
   friend detail::resource_adaptor<guard_resource_adaptor<Upstream>, Upstream>;
@@ -74,6 +76,7 @@ class guard_resource_adaptor final : public detail::resource_adaptor<guard_resou
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
+    if (!this->is_of_this_process()) { return; }
     if (bytes == 0 && !guard_->has(ptr)) { return this->upstream().deallocate(ptr, 0, stream); }
     guard_->end(ptr, bytes, stream.value(), give_back_on(stream));
   }
@@ -99,7 +102,7 @@ class guard_resource_adaptor final : public detail::resource_adaptor<guard_resou
     return [this, stream](void* base, std::size_t bytes) { this->upstream().deallocate(base, bytes, stream); };
   }
 
-  std::unique_ptr<detail::allocation_guard> guard_;
+  std::unique_ptr<detail::allocation_guard, rmm::detail::delete_in_own_process> guard_;
 };
 
 template <class Upstream>

@@ -103,7 +103,7 @@ class memory_reservation {
   /// Ends the reservation.
   void release() noexcept
   {
-    if (memory_ == nullptr) { return; }
+    if (memory_ == nullptr || !memory_->is_of_this_process()) { return; }
     with_running_stream([&](cuda_stream_view on) noexcept { std::exchange(memory_, nullptr)->end(on); });
   }
 

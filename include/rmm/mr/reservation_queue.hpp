@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -101,7 +103,7 @@ class reservation_queue {
       if (now >= deadline) { throw_timeout(bytes, mine, now); }
       if (is_next && notified_ != seen) { continue; }
       auto const wait = is_next ? std::min(options_.retry_after, longest_wait) : longest_wait;
-      wake_.wait_until(lock, std::min(deadline, now + wait));
+      wake_->wait_until(lock, std::min(deadline, now + wait));
     }
   }
 
@@ -112,7 +114,7 @@ class reservation_queue {
       std::lock_guard<std::mutex> const lock{mutex_};
       ++notified_;  // seen also by a request that tries at this moment
     }
-    wake_.notify_all();
+    wake_->notify_all();
   }
 
   /// Returns the number of requests that wait or try.
@@ -144,7 +146,7 @@ class reservation_queue {
       if (!lock_.owns_lock()) { lock_.lock(); }
       auto& all = queue_.waiting_;
       all.erase(std::find(all.begin(), all.end(), &of_));
-      queue_.wake_.notify_all();
+      queue_.wake_->notify_all();
     }
 
    private:
@@ -221,7 +223,8 @@ class reservation_queue {
   std::function<std::optional<std::size_t>()> maximum_;
   reservation_queue_options options_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
+  // Its destructor waits for threads that wait, so a forked child must not call it.
+  std::unique_ptr<std::condition_variable, rmm::detail::delete_in_own_process> wake_{new std::condition_variable};
   std::vector<request const*> waiting_;  // in no order
   std::uint64_t next_number_{0};
   std::uint64_t notified_{0};  // calls of notify()

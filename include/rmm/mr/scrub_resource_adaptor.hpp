@@ -4,6 +4,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/capture_announcements.hpp>
@@ -52,8 +53,12 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
   scrub_resource_adaptor& operator=(scrub_resource_adaptor&&) = delete;
   ~scrub_resource_adaptor() override
   {
+    if (!this->is_of_this_process()) {
+      static_cast<void>(kept_.release());
+      return;
+    }
     give_back_kept();
-    if (!kept_.empty()) { log_lost(); }
+    if (!kept_->empty()) { log_lost(); }
   }
 
  private:
@@ -73,6 +78,7 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
+    if (!this->is_of_this_process()) { return; }
     if (has_kept_.load(std::memory_order_relaxed)) { give_back_kept(); }
     if (ptr == nullptr || bytes == 0) { return this->upstream().deallocate(ptr, bytes, stream); }
     if (is_blocked(stream)) { return keep({ptr, bytes, stream, rmm::detail::current_device_if_known()}); }
@@ -101,7 +107,7 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
   {
     try {
       rmm::detail::mutex_lock const lock{mutex_};
-      kept_.push_back(block);
+      kept_->push_back(block);
       has_kept_.store(true, std::memory_order_relaxed);
     } catch (std::bad_alloc const&) {
       log_lost();
@@ -120,12 +126,12 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
   [[nodiscard]] std::optional<kept_block> take_kept() noexcept
   {
     rmm::detail::mutex_lock const lock{mutex_};
-    if (kept_.empty()) { return std::nullopt; }
-    auto const last = kept_.back();
+    if (kept_->empty()) { return std::nullopt; }
+    auto const last = kept_->back();
     rmm::detail::device_scope const on_device{last.device};
     if (is_blocked(last.stream)) { return std::nullopt; }
-    kept_.pop_back();
-    has_kept_.store(!kept_.empty(), std::memory_order_relaxed);
+    kept_->pop_back();
+    has_kept_.store(!kept_->empty(), std::memory_order_relaxed);
     return last;
   }
 
@@ -139,7 +145,8 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
 
   std::atomic<bool> has_kept_{false};  // relaxed: says only whether to take the mutex, which guards the blocks
   rmm::detail::mutex mutex_;           // guards kept_; not held while upstream is called
-  std::vector<kept_block> kept_;
+  rmm::detail::owned_ptr<std::vector<kept_block>> kept_{
+    new std::vector<kept_block>};  // not destroyed in a forked child
 };
 
 template <class Upstream>

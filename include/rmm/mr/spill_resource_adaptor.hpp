@@ -482,6 +482,7 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
+    if (!this->is_of_this_process()) { return; }
     this->upstream().deallocate(ptr, bytes, stream);
     policy_.note_freed(
       align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));  // last: the bytes are in use until upstream has them

@@ -98,6 +98,7 @@ class statistics_resource_adaptor final
 
   RMM_COLD void deallocate_slowly(void* ptr, std::size_t bytes, cuda_stream_view stream)
   {
+    if (!this->is_of_this_process()) { return; }
     statistics_.subtract_slowly(bytes);
     this->upstream().deallocate(ptr, bytes, stream);
   }

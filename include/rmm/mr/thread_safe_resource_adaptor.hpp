@@ -41,6 +41,7 @@ class thread_safe_resource_adaptor final
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
+    if (!this->is_of_this_process()) { return; }
     lock_t const lock{mutex_};
     this->upstream().deallocate(ptr, bytes, stream);
   }

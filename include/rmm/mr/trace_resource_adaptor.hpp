@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/trace/format.hpp>
 #include <rmm/detail/trace/trace_options.hpp>
@@ -39,14 +40,12 @@ class trace_resource_adaptor final : public detail::resource_adaptor<trace_resou
   /// Throws logic_error if `upstream` is null, or if the options have no file and RMM_TRACE_FILE is not set. Throws std::runtime_error
   /// if the file cannot be written, for example because it is a symbolic link, belongs to another user, or is in use by a trace.
   trace_resource_adaptor(Upstream* upstream, trace_options const& options = trace_options::from_environment())
-    : trace_resource_adaptor::resource_adaptor{upstream},
-      writer_{std::make_unique<rmm::detail::trace::trace_writer>(options)}
+    : trace_resource_adaptor::resource_adaptor{upstream}, writer_{new rmm::detail::trace::trace_writer{options}}
   {}
 
   trace_resource_adaptor(device_async_resource_ref upstream,
                          trace_options const& options = trace_options::from_environment())
-    : trace_resource_adaptor::resource_adaptor{upstream},
-      writer_{std::make_unique<rmm::detail::trace::trace_writer>(options)}
+    : trace_resource_adaptor::resource_adaptor{upstream}, writer_{new rmm::detail::trace::trace_writer{options}}
   {}
 
   /// Writes all events from before the call to the file. Stops threads that trace for some microseconds.
@@ -68,11 +67,12 @@ class trace_resource_adaptor final : public detail::resource_adaptor<trace_resou
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
+    if (!this->is_of_this_process()) { return; }
     writer_->add(kind::free, ptr, bytes, stream.value());  // first: upstream may give the memory to another thread
     this->upstream().deallocate(ptr, bytes, stream);
   }
 
-  std::unique_ptr<rmm::detail::trace::trace_writer> writer_;
+  std::unique_ptr<rmm::detail::trace::trace_writer, rmm::detail::delete_in_own_process> writer_;
 };
 
 template <class Upstream>

@@ -93,24 +93,24 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
 
   ~tracking_resource_adaptor() override
   {
-    if (report_at_exit_ && process_.is_current()) { write_leaks(); }
+    if (report_at_exit_ && this->is_of_this_process()) { write_leaks(); }
   }
 
   /// Returns the live table, keyed by address. It must not be read while other threads use the adaptor. The first call slows all later
   /// calls, because all threads then share one lock. get_outstanding_allocations_str() and get_leak_report() do not have that effect.
   [[nodiscard]] std::map<void*, allocation_info> const& get_outstanding_allocations() const noexcept
   {
-    return allocations_.whole_table();
+    return allocations_->whole_table();
   }
 
   /// Returns the bytes of live allocations, less the bytes of frees whose memory was not allocated here. Never below 0.
-  [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return allocations_.bytes(); }
+  [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return allocations_->bytes(); }
 
   /// Returns a text with one entry for each live allocation: `<address>: <size> B`, and its call stack if it was recorded.
   [[nodiscard]] std::string get_outstanding_allocations_str() const
   {
     std::ostringstream text;
-    allocations_.for_each([&](void* ptr, allocation_info const& info) {
+    allocations_->for_each([&](void* ptr, allocation_info const& info) {
       text << ptr << ": " << info.allocation_size << " B";
       if (info.strace != nullptr) { text << " : callstack:\n" << *info.strace; }
       text << "\n";
@@ -128,7 +128,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     };
     std::map<std::string, group> by_stack;
     group all;
-    allocations_.for_each([&](void*, allocation_info const& info) {
+    allocations_->for_each([&](void*, allocation_info const& info) {
       std::ostringstream stack;
       if (info.strace != nullptr) { stack << *info.strace; }
       auto& same = by_stack[stack.str()];
@@ -181,28 +181,28 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
     void* const ptr = this->upstream().allocate(bytes, stream);
-    if (bytes == 0 || !process_.is_current()) { return ptr; }
+    if (bytes == 0 || !this->is_of_this_process()) { return ptr; }
 
     rmm::detail::scope_guard give_back{[&]() noexcept { this->upstream().deallocate(ptr, bytes, stream); }};
-    allocations_.add(ptr, allocation_info{bytes, capture_stacks_});
+    allocations_->add(ptr, allocation_info{bytes, capture_stacks_});
     give_back.dismiss();
     return ptr;
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
-    // First: as soon as upstream has the memory, another thread can get the same address.
-    if (process_.is_current()) { forget(ptr, bytes); }
+    if (!this->is_of_this_process()) { return; }
+    forget(ptr, bytes);  // first: as soon as upstream has the memory, another thread can get the same address
     this->upstream().deallocate(ptr, bytes, stream);
   }
 
   void forget(void* ptr, std::size_t bytes)
   {
-    auto const [allocated, is_known] = allocations_.remove(ptr);
+    auto const [allocated, is_known] = allocations_->remove(ptr);
     if (is_known) {
       if (bytes != allocated) { report("were allocated with another size", ptr, bytes); }
     } else if (bytes != 0) {
-      allocations_.subtract(bytes);
+      allocations_->subtract(bytes);
       report("were not allocated by this adaptor, or were freed before", ptr, bytes);
     }
   }
@@ -215,8 +215,9 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
   }
 
   bool capture_stacks_;
-  rmm::detail::owning_process process_;
-  detail::outstanding_allocations<allocation_info> allocations_;  // its locks are not held during calls of upstream
+  // Its locks are not held during calls of upstream.
+  std::unique_ptr<detail::outstanding_allocations<allocation_info>, rmm::detail::delete_in_own_process> allocations_{
+    new detail::outstanding_allocations<allocation_info>};
   bool has_reported_{false};
   std::optional<rmm::detail::exit_action> report_at_exit_;
 };

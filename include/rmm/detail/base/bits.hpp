@@ -8,6 +8,10 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
+/// The largest value of an unsigned type, as std::numeric_limits has it. <limits> has nearly 1,000 lines.
+template <class Unsigned>
+inline constexpr Unsigned max_value = static_cast<Unsigned>(~Unsigned{0});
+
 /// Returns the position of the highest bit that is set, from 0. Requires `value != 0`.
 [[nodiscard]] constexpr unsigned highest_bit(std::uint64_t value) noexcept
 {

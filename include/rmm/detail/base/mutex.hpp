@@ -35,6 +35,9 @@ class mutex {
   pthread_mutex_t native_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
+// Releases share the layout of objects that have one, such as stream_lifetimes.
+static_assert(sizeof(mutex) == sizeof(pthread_mutex_t) && alignof(mutex) == alignof(pthread_mutex_t));
+
 /// A lock like std::unique_lock: it holds a mutex, or none, until it is destroyed or assigned to.
 class mutex_lock {
  public:

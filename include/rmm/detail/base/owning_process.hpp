@@ -36,6 +36,20 @@ class owning_process {
   unsigned forks_{forks_so_far};
 };
 
+/// A deleter for std::unique_ptr that does nothing in a forked child of the process that made the pointer: a thread of the parent may
+/// have been changing the object, and its destructor may wait for such threads.
+class delete_in_own_process {
+ public:
+  template <class Object>
+  void operator()(Object* object) const noexcept
+  {
+    if (process_.is_current()) { delete object; }
+  }
+
+ private:
+  owning_process process_;
+};
+
 /// In each shared object, because the C library drops the handlers of one that is unloaded.
 RMM_HIDDEN inline bool const forks_are_counted{owning_process::count_forks()};
 

@@ -38,6 +38,7 @@
 ///
 /// Order: the update that publishes the object in the home releases, and so does each store of a copy, by a thread that has acquired the
 /// address. All loads acquire. So what made the object happens before each use of it, through however many anchors.
+/// tests/models/process_wide_model.cpp tries all executions.
 ///
 /// Functions that read an anchor or call find_or_publish() are RMM_HIDDEN. If the linker merged such a function, one shared object
 /// could use an inlined copy, which reads its own anchor, and also call the merged function, which sets the anchor of another.

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 namespace RMM_NAMESPACE {
@@ -30,7 +29,7 @@ void sort_by_key(Iterator first, Iterator last, Iterator scratch, Key key)
   while (differing != 0 && (differing >> shift & 1U) == 0) { ++shift; }
   auto from = first;
   auto to   = scratch;
-  for (; shift < std::numeric_limits<std::uintptr_t>::digits && differing >> shift != 0; shift += digit_bits) {
+  for (; shift < 8 * sizeof(std::uintptr_t) && differing >> shift != 0; shift += digit_bits) {
     auto const digit_of = [&](auto const& element) { return (key(element) - least) >> shift & (digits - 1); };
     std::array<std::size_t, digits> places{};  // where the next element with each digit goes
     for (std::ptrdiff_t i = 0; i != count; ++i) { ++places[digit_of(from[i])]; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
 #include <rmm/detail/base/process_wide.hpp>
 #include <rmm/detail/config.hpp>
@@ -62,7 +63,7 @@ class capture_announcements {
   void add(capture_announcement& announcement)
   {
     announcement.thread = pthread_self();
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     see_capture(announcement);
     if (!announcements_.try_add(&announcement)) { throw std::bad_alloc{}; }
     if (count_.fetch_add(1, std::memory_order_relaxed) == 0) { tell(true); }
@@ -70,7 +71,7 @@ class capture_announcements {
 
   void remove(capture_announcement& announcement) noexcept
   {
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     if (!announcements_.remove(&announcement)) { return; }
     if (count_.fetch_sub(1, std::memory_order_relaxed) == 1) { tell(false); }
   }
@@ -82,7 +83,7 @@ class capture_announcements {
   /// Returns the announcement of the capture that `stream` is in; `state` is that of the stream. The stream may have joined it.
   [[nodiscard]] announced_memory find(cudaStream_t stream, capture_state const& state) noexcept
   {
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     auto const* found = find_seen(stream, state);
     if (found == nullptr) {
       for (void* const each : announcements_) { see_capture(*static_cast<capture_announcement*>(each)); }
@@ -103,7 +104,7 @@ class capture_announcements {
   /// Tells the listeners that the last handle of a graph memory is gone.
   void end_memory(graph_memory_end const& end) noexcept
   {
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     for (void* const each : listeners_) {
       auto& listener = *static_cast<capture_listener*>(each);
       listener.graph_memory_ends(listener, end);
@@ -113,30 +114,18 @@ class capture_announcements {
   /// Throws std::bad_alloc.
   void add(capture_listener& listener)
   {
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     if (!listeners_.try_add(&listener)) { throw std::bad_alloc{}; }
     listener.captures_are_announced(listener, any());
   }
 
   void remove(capture_listener& listener) noexcept
   {
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     listeners_.remove(&listener);
   }
 
  private:
-  // A std::lock_guard for a pthread mutex. <mutex> is too large for a header that all programs include.
-  class locked {
-   public:
-    explicit locked(pthread_mutex_t& mutex) noexcept : mutex_{mutex} { pthread_mutex_lock(&mutex_); }
-    ~locked() { pthread_mutex_unlock(&mutex_); }
-    locked(locked const&)            = delete;
-    locked& operator=(locked const&) = delete;
-
-   private:
-    pthread_mutex_t& mutex_;
-  };
-
   /// Records which capture the announced stream is in. The handle of a thread's default stream is only valid in that thread.
   static void see_capture(capture_announcement& announcement) noexcept
   {
@@ -166,7 +155,7 @@ class capture_announcements {
 
   std::atomic<std::uint64_t> count_{0};
   std::atomic<std::uint64_t> memories_{0};
-  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+  mutex mutex_;
   pointer_bag announcements_;
   pointer_bag listeners_;
 };

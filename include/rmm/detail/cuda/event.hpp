@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/device_scope.hpp>
@@ -11,7 +12,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 namespace RMM_NAMESPACE {
@@ -109,7 +109,7 @@ inline void synchronize_device() { RMM_CUDA_TRY(cudaDeviceSynchronize()); }
 [[nodiscard]] inline std::uint64_t legacy_stream_identity() noexcept
 {
   auto const device = current_device();
-  return std::numeric_limits<std::uint64_t>::max() - static_cast<std::uint64_t>(device > 0 ? device : 0);
+  return max_value<std::uint64_t> - static_cast<std::uint64_t>(device > 0 ? device : 0);
 }
 
 /// Returns the identity of a stream: a number that is unique even though CUDA soon reuses the handle of a destroyed stream. Default

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
 #include <rmm/detail/base/process_wide.hpp>
@@ -8,8 +9,6 @@
 #include <rmm/detail/export.hpp>
 
 #include <cuda_runtime_api.h>
-
-#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
@@ -43,7 +42,7 @@ class stream_lifetimes {
   void begin(cudaStream_t stream) noexcept
   {
     if (is_of_a_parent()) { return; }
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     static_cast<void>(known_.try_add(stream));
   }
 
@@ -51,7 +50,7 @@ class stream_lifetimes {
   void end(cudaStream_t stream) noexcept
   {
     if (is_of_a_parent()) { return; }
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     if (!known_.contains(stream)) { return; }
     for (void* const each : listeners_) {
       auto& listener = *static_cast<stream_end_listener*>(each);
@@ -64,7 +63,7 @@ class stream_lifetimes {
   [[nodiscard]] bool is_known(cudaStream_t stream) const noexcept
   {
     if (is_of_a_parent()) { return false; }
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     return known_.contains(stream);
   }
 
@@ -76,7 +75,7 @@ class stream_lifetimes {
   void with_known(Visit&& visit) const
   {
     if (is_of_a_parent()) { return visit(pointer_bag{}); }
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     visit(known_);
   }
 
@@ -85,9 +84,9 @@ class stream_lifetimes {
   template <class Visit>
   [[nodiscard]] bool try_with_known(Visit&& visit) const
   {
-    if (is_of_a_parent() || pthread_mutex_trylock(&mutex_) != 0) { return false; }
+    if (is_of_a_parent() || !mutex_.try_lock()) { return false; }
     visit(known_);
-    pthread_mutex_unlock(&mutex_);
+    mutex_.unlock();
     return true;
   }
 
@@ -101,14 +100,14 @@ class stream_lifetimes {
   void add(stream_end_listener& listener)
   {
     if (is_of_a_parent()) { return; }
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     if (!listeners_.try_add(&listener)) { throw std::bad_alloc{}; }
   }
 
   void remove(stream_end_listener& listener) noexcept
   {
     if (is_of_a_parent()) { return; }
-    locked const lock{mutex_};
+    mutex_lock const lock{mutex_};
     listeners_.remove(&listener);
   }
 
@@ -130,21 +129,9 @@ class stream_lifetimes {
   // The number of the owning process; 0 before the first use. Static, so that the layout, which releases share, stays.
   inline static std::atomic<unsigned> owner{0};
 
-  // A std::lock_guard for a pthread mutex. <mutex> is too large for a header that all programs include.
-  class locked {
-   public:
-    explicit locked(pthread_mutex_t& mutex) noexcept : mutex_{mutex} { pthread_mutex_lock(&mutex_); }
-    ~locked() { pthread_mutex_unlock(&mutex_); }
-    locked(locked const&)            = delete;
-    locked& operator=(locked const&) = delete;
-
-   private:
-    pthread_mutex_t& mutex_;
-  };
-
   std::atomic<std::uint64_t> ends_{0};
   std::atomic<std::uint64_t> numbers_{0};
-  mutable pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+  mutable mutex mutex_;
   pointer_bag known_;
   pointer_bag listeners_;
 };

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 namespace RMM_NAMESPACE {
@@ -75,9 +74,9 @@ struct taken_range {
 /// them, and `choose()` selects without a branch.
 class range_set {
  public:
-  static constexpr std::size_t no_limit      = std::numeric_limits<std::size_t>::max() / heap_granule * heap_granule;
+  static constexpr std::size_t no_limit      = max_value<std::size_t> / heap_granule * heap_granule;
   static constexpr std::size_t largest_range = (std::size_t{1} << 48U) - heap_granule;
-  static constexpr std::uint64_t any_epoch   = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint64_t any_epoch   = max_value<std::uint64_t>;
 
   range_set() noexcept { filled_bins_[end_word] = 1; }
   range_set(range_set const&)            = delete;
@@ -937,7 +936,7 @@ bool range_set::try_rebuild(std::size_t capacity) noexcept
   room_               = room;
   capacity_           = capacity;
   hash_shift_         = hash_shift_for(capacity);
-  node_at(none).begin = std::numeric_limits<std::uintptr_t>::max();
+  node_at(none).begin = max_value<std::uintptr_t>;
   for (auto at = first_node; at != unused_; at += node_units) {
     if (node_at(at).bytes == 0) { continue; }
     link_begin(at, slot_of(node_at(at).begin));

@@ -36,7 +36,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <limits>
 #include <utility>
 #include <vector>
 

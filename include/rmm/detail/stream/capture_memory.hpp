@@ -3,6 +3,7 @@
 
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/config.hpp>
@@ -14,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -255,7 +255,7 @@ class basic_captured_memory {
     address_range range;
     owned_event event;
   };
-  static constexpr std::size_t no_chunk = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t no_chunk = max_value<std::size_t>;
 
   [[nodiscard]] std::size_t check_steps() const noexcept;
   [[nodiscard]] bool has_retired_captures_but(std::uint64_t capture) const noexcept;

@@ -3,6 +3,7 @@
 
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/base/sort_by_key.hpp>
 #include <rmm/detail/config.hpp>
@@ -19,7 +20,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -186,7 +186,7 @@ class basic_piece_list {
   [[nodiscard]] taken_range take(std::size_t bytes, asker& who) noexcept
   {
     auto best             = pieces_.end();
-    std::size_t best_size = std::numeric_limits<std::size_t>::max();
+    std::size_t best_size = max_value<std::size_t>;
     for (auto first = pieces_.begin(); first != pieces_.end();) {
       auto last = first + 1;
       while (last != pieces_.end() && first->is_fenced && last->is_fenced && are_neighbours(last[-1], *last)) {

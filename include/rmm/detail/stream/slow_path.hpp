@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
@@ -12,7 +13,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <limits>
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -95,7 +95,7 @@ class slow_path {
  private:
   void set_floors() noexcept
   {
-    constexpr auto all = std::numeric_limits<std::uintptr_t>::max();
+    constexpr auto all = max_value<std::uintptr_t>;
     auto const reasons = reasons_.load(std::memory_order_relaxed);
     allocate_floor_.store((reasons & any_to_allocate) != 0 ? all : default_floor_, std::memory_order_seq_cst);
     deallocate_floor_.store(reasons != 0 ? all : default_floor_, std::memory_order_seq_cst);

@@ -6,6 +6,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
@@ -37,7 +38,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <limits>
 #include <new>
 #include <utility>
 #include <vector>
@@ -92,7 +92,7 @@ template <class Unused>
 class basic_stream_ordered_heap {
  public:
   /// The largest request: rounding a larger one up would wrap.
-  static constexpr std::size_t largest_request = std::numeric_limits<std::size_t>::max() - (heap_granule - 1);
+  static constexpr std::size_t largest_request = max_value<std::size_t> - (heap_granule - 1);
 
   /// Handles below name default streams.
   static constexpr std::uintptr_t first_plain_handle = slow_path::first_plain_handle;
@@ -432,7 +432,7 @@ class basic_stream_ordered_heap {
     context_scope const with_context{home_device()};
     detail::mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
-    shared_.poll(std::numeric_limits<std::size_t>::max());
+    shared_.poll(max_value<std::size_t>);
     // Making a list empties the caches' stacks, after which small blocks are cut from other places. So none is made in vain.
     if (wanted.edges == nullptr && free_pieces::bound_of_runs(shared_, caches_) < wanted.least_bytes) { return {}; }
     return list_pieces(wanted).runs();
@@ -502,7 +502,7 @@ class basic_stream_ordered_heap {
   {
     context_scope const with_context{home_device()};
     detail::mutex_lock const lock{mutex_};
-    shared_.poll(std::numeric_limits<std::size_t>::max());
+    shared_.poll(max_value<std::size_t>);
   }
 
   /// Waits for the work that may use free memory, and calls release(pointer, bytes) for each block. The heap is empty afterwards, whatever
@@ -631,7 +631,7 @@ class basic_stream_ordered_heap {
     scope_guard cancel{[&]() noexcept { caches_.return_claim(nullptr); }};
     auto taken = shared_.idle().ranges().take_best(bytes);
     if (!taken) {
-      shared_.poll(std::numeric_limits<std::size_t>::max());
+      shared_.poll(max_value<std::size_t>);
       taken = shared_.idle().ranges().take_best(bytes);
     }
     if (!taken) {
@@ -712,7 +712,7 @@ class basic_stream_ordered_heap {
   static constexpr std::size_t most_pieces_in_figures = 4096;
   static constexpr std::size_t steps_between_checks   = 4096;  // with expensive assertions
   // The stream number, in heap_contents, of memory that has lost its stream.
-  static constexpr std::uint64_t lost_stream = std::numeric_limits<std::uint64_t>::max() / 2;
+  static constexpr std::uint64_t lost_stream = max_value<std::uint64_t> / 2;
 
   using all_closed  = typename basic_cache_set<Unused>::closed;
   using free_pieces = basic_piece_list<Unused>;
@@ -805,7 +805,7 @@ class basic_stream_ordered_heap {
   /// Step 6: coalesces neighbours from different caches and stores. Requires that all caches but the caller's are closed.
   [[nodiscard]] taken_range take_coalesced(std::size_t bytes, asker& who)
   {
-    shared_.poll(std::numeric_limits<std::size_t>::max());  // memory whose work is done needs no wait
+    shared_.poll(max_value<std::size_t>);  // memory whose work is done needs no wait
     auto pieces      = list_pieces({bytes, nullptr, true});
     auto const taken = pieces.take(bytes, who);
     coalesced_ += taken ? 1U : 0U;
@@ -832,7 +832,7 @@ class basic_stream_ordered_heap {
   void collect_idle() noexcept
   {
     capture_exemption const exemption;
-    shared_.poll(std::numeric_limits<std::size_t>::max());
+    shared_.poll(max_value<std::size_t>);
     if (caches_.collect_idle()) { pieces_searched_ = 0; }
   }
 
@@ -983,7 +983,7 @@ class basic_stream_ordered_heap {
     context_scope const with_context{home_device()};
     all_closed const closed{caches_};
     capture_exemption const exemption;
-    shared_.poll(std::numeric_limits<std::size_t>::max());
+    shared_.poll(max_value<std::size_t>);
     auto least = wanted.front().bytes;
     for (auto const range : wanted) { least = detail::min(least, range.bytes); }
     auto found = list_pieces({least});

@@ -4,6 +4,7 @@
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
@@ -22,7 +23,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <limits>
 #include <new>
 #include <optional>
 #include <string>
@@ -188,7 +188,7 @@ class block_source final : public memory_source {
   /// Returns the bytes that may still be taken from upstream, a multiple of the heap's granule.
   [[nodiscard]] std::size_t room() const noexcept
   {
-    auto const most = align_down(maximum_.value_or(std::numeric_limits<std::size_t>::max()), CUDA_ALLOCATION_ALIGNMENT);
+    auto const most = align_down(maximum_.value_or(rmm::detail::max_value<std::size_t>), CUDA_ALLOCATION_ALIGNMENT);
     return maximum_ ? most - rmm::detail::min(most, held()) : most;
   }
 
@@ -274,7 +274,7 @@ class block_source final : public memory_source {
   [[nodiscard]] RMM_COLD ranges unused_blocks(std::size_t keep, std::size_t larger_than = 0, bool with_unfenced = false)
   {
     ranges blocks;
-    auto least = std::numeric_limits<std::size_t>::max();
+    auto least = rmm::detail::max_value<std::size_t>;
     for (auto const block : heap_.blocks()) {
       if (block.bytes <= larger_than) { continue; }
       blocks.push_back(block);

@@ -64,11 +64,14 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   void track_tags(bool on = true)
   {
     auto const growing = lock_growth();
+    if (on == (tags_.load(std::memory_order_relaxed) != nullptr)) { return; }
     if (on) {
       if (!tags_made_) { tags_made_ = rmm::detail::make_owned<live_by_tag>(); }
+      tags_made_->clear();  // of what a call recorded that overlapped with turning it off
       tags_.store(tags_made_.get(), std::memory_order_release);
-    } else if (auto* const tags = tags_.exchange(nullptr, std::memory_order_acq_rel)) {
-      tags->clear();
+    } else {
+      tags_.store(nullptr, std::memory_order_relaxed);
+      tags_made_->clear();
     }
     update_slow_path();
   }

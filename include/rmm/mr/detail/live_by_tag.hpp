@@ -34,8 +34,9 @@ class basic_live_by_tag {
   {
     auto& entries = table_of(ptr);
     try {
+      allocation const made{tag::current().id(), bytes};
       rmm::detail::mutex_lock const lock{entries.mutex};
-      entries.live.insert_or_assign(ptr, allocation{tag::current().id(), bytes});
+      entries.live.insert_or_assign(ptr, made);
     } catch (std::exception const&) {
       return;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/mr/detail/allocation_log.hpp>
@@ -29,12 +30,12 @@ class logging_adaptor : public resource_adaptor<Derived, Upstream> {
  protected:
   /// `open()` returns the log as a unique_ptr. It is not called if `upstream` is null.
   template <class Open>
-  logging_adaptor(Upstream* upstream, Open&& open) : logging_adaptor::resource_adaptor{upstream}, log_{open()}
+  logging_adaptor(Upstream* upstream, Open&& open) : logging_adaptor::resource_adaptor{upstream}, log_{open().release()}
   {}
 
   template <class Open>
   logging_adaptor(device_async_resource_ref upstream, Open&& open)
-    : logging_adaptor::resource_adaptor{upstream}, log_{open()}
+    : logging_adaptor::resource_adaptor{upstream}, log_{open().release()}
   {}
 
  private:
@@ -49,11 +50,12 @@ class logging_adaptor : public resource_adaptor<Derived, Upstream> {
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
+    if (!this->is_of_this_process()) { return; }
     log_->add("free", ptr, bytes, stream);  // before upstream can give the memory to another thread
     this->upstream().deallocate(ptr, bytes, stream);
   }
 
-  std::unique_ptr<allocation_log> log_;
+  std::unique_ptr<allocation_log, rmm::detail::delete_in_own_process> log_;
 };
 
 }  // namespace detail

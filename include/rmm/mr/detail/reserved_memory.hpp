@@ -73,6 +73,9 @@ class reserved_memory final : public device_memory_resource, public reservable {
 
   [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
 
+  /// Whether this process made the reservation. A forked child leaves reservations of its parent alone.
+  [[nodiscard]] bool is_of_this_process() const noexcept { return heap_.is_of_this_process(); }
+
   /// Gives back memory that is not in use, until at most `bytes` are reserved, if possible. Returns the bytes given back.
   RMM_COLD std::size_t shrink(std::size_t bytes, cuda_stream_view stream) noexcept
   {
@@ -206,7 +209,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   /// Reduces the charge. The caller must not access the object afterwards: the last discharge destroys it.
   void discharge(std::uint64_t charge, cuda_stream_view stream) noexcept
   {
-    if (charged_.fetch_sub(charge, std::memory_order_acq_rel) != charge) { return; }
+    if (charged_.fetch_sub(charge, std::memory_order_acq_rel) != charge || !is_of_this_process()) { return; }
     give_back(std::numeric_limits<std::size_t>::max(), stream);
     if (!kept_.empty()) { give_back_after_all_work(stream); }
     delete this;
@@ -229,10 +232,11 @@ class reserved_memory final : public device_memory_resource, public reservable {
     }
   }
 
-  /// Gives a part of the block back to the source. Returns false, and gives nothing back, if host memory runs out.
+  /// Gives a part of the block back to the source. Returns false, and gives nothing back, if host memory runs out, or in a forked child.
   [[nodiscard]] bool try_give_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     rmm::detail::address_range const part{reinterpret_cast<std::uintptr_t>(ptr), bytes};
+    if (!is_of_this_process()) { return false; }
     rmm::detail::mutex_lock const lock{giving_mutex_};
     if (!try_divide_kept(part.begin) || !try_divide_kept(part.end())) { return false; }
     for (std::size_t i = 0; i != kept_.size();) {

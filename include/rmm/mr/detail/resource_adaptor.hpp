@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/mr/detail/adaptor_upstream.hpp>
@@ -19,6 +20,9 @@ namespace detail {
 ///
 /// `Derived` overrides do_allocate() and do_deallocate() to do more. It shadows same_policy() if two adaptors of its class over equal
 /// upstreams may differ. The upstream has to outlive the adaptor. Not copyable.
+///
+/// If `Derived` has locks, its do_deallocate() and its destructor do nothing unless is_of_this_process(), so that a forked child can end by
+/// exit().
 template <class Derived, class Upstream>
 class resource_adaptor : public device_memory_resource {
  public:
@@ -52,6 +56,9 @@ class resource_adaptor : public device_memory_resource {
 
   [[nodiscard]] bool same_policy(Derived const&) const noexcept { return true; }
 
+  /// Whether this process made the adaptor; false in a forked child.
+  [[nodiscard]] bool is_of_this_process() const noexcept { return process_.is_current(); }
+
  private:
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override { return upstream_.allocate(bytes, stream); }
 
@@ -70,6 +77,7 @@ class resource_adaptor : public device_memory_resource {
   }
 
   adaptor_upstream<Upstream> upstream_;
+  rmm::detail::owning_process process_;
 };
 
 }  // namespace detail

@@ -10,6 +10,8 @@ namespace {
 
 using rmm::detail::highest_bit;
 
+static_assert(rmm::detail::max_value<std::uint8_t> == std::numeric_limits<std::uint8_t>::max());
+static_assert(rmm::detail::max_value<std::uint64_t> == std::numeric_limits<std::uint64_t>::max());
 static_assert(highest_bit(1) == 0);
 static_assert(highest_bit(std::numeric_limits<std::uint64_t>::max()) == 63);
 

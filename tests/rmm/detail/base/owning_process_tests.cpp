@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 namespace {
 
 using rmm::detail::owning_process;
@@ -38,6 +40,25 @@ TEST(OwningProcess, IsNotAForkedChildNorTheChildOfOne)
             }),
             0);
   EXPECT_TRUE(made.is_current());
+}
+
+TEST(DeleteInOwnProcess, DeletesNothingInAForkedChild)
+{
+  struct counted {
+    explicit counted(int& ends) : ends_{ends} {}
+    ~counted() { ++ends_; }
+    int& ends_;
+  };
+  int ends{0};
+  std::unique_ptr<counted, rmm::detail::delete_in_own_process> made{new counted{ends}};
+  EXPECT_EQ(status_of_child([&] {
+              made.reset();
+              std::unique_ptr<counted, rmm::detail::delete_in_own_process>{new counted{ends}}.reset();
+              return ends;
+            }),
+            1);
+  made.reset();
+  EXPECT_EQ(ends, 1);
 }
 
 }  // namespace
