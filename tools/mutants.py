@@ -406,21 +406,45 @@ class Builder:
             shutil.copytree(REPOSITORY / folder, work / folder)
         self.commands: dict[str, list[str]] = {}
         self.unchanged = unchanged  # all builders' one
+        self.mutated = work  # the copied file that is changed now and then
+
+    def read_commands(self, program: str) -> None:
+        if program not in self.commands:
+            listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", program], capture_output=True, text=True, check=True)
+            self.commands[program] = listed.stdout.splitlines()
+
+    def compile_test(self, cover: str) -> str:
+        """Compiles the cover of a source, unless it is test.o. The errors. No file may be changed: later mutants get test.o, too."""
+        program, source = cover.split()
+        self.read_commands(program)
+        if self.compiled != cover:
+            self.compiled = ""
+            if why := self.compile_as(self.command_of(program, f"tests/{source}", f"/{program}.dir/"), "test.o"):
+                return why
+            self.compiled = cover
+        return ""
 
     def compile(self, cover: str, changed: str | None) -> str:
         """Compiles the changed source, if there is one, and the cover unless that has been. The errors."""
         program, source = cover.split()
-        if program not in self.commands:
-            listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", program], capture_output=True, text=True, check=True)
-            self.commands[program] = listed.stdout.splitlines()
+        self.read_commands(program)
         if changed is None:
             self.compiled = ""
             return self.compile_as(self.command_of(program, f"tests/{source}", f"/{program}.dir/"), "test.o")
-        if self.compiled != cover:
-            if why := self.compile_as(self.command_of(program, f"tests/{source}", f"/{program}.dir/"), "test.o"):
+        if why := self.compile_test(cover):
+            return why
+        return self.compile_changed([*self.command_of(program, f"/{changed}", " -c ")[:-1], changed], changed)
+
+    def compile_changed(self, words: list[str], changed: str) -> str:
+        """Compiles the changed source once for all its covers. The errors."""
+        read = f"{changed} {self.mutated}\n".encode() + self.mutated.read_bytes()
+        kept = self.work / f"kept-{hashlib.sha256(read).hexdigest()[:16]}.o"
+        if not kept.exists():
+            if why := self.compile_as(words, "changed.o"):
                 return why
-            self.compiled = cover
-        return self.compile_as([*self.command_of(program, f"/{changed}", " -c ")[:-1], changed], "changed.o")
+            shutil.copy(self.work / "changed.o", kept)
+        shutil.copy(kept, self.work / "changed.o")
+        return ""
 
     def command_of(self, program: str, source: str, has: str) -> list[str]:
         command = next((each for each in self.commands[program] if each.endswith(source) and has in each), None)
@@ -503,11 +527,13 @@ class Builder:
 
     def try_mutant(self, mutant: Mutant) -> tuple[str, Death]:
         """killed, survived or "not compiled", and what shows it."""
-        path = self.work / place_of(mutant.file)
+        path = self.mutated = self.work / place_of(mutant.file)
         real = path.read_text()
         changed = source_of(mutant.file)
         for cover in cover_of(mutant.file, self.own):
             unchanged = self.measure(cover, changed)
+            if changed is not None:
+                self.compile_test(cover)
             path.write_text("\n".join(mutant.lines))
             try:
                 if why := self.compile(cover, changed):
@@ -534,7 +560,11 @@ class PythonBuilder(Builder):
     def compile(self, cover: str, changed: str | None) -> str:
         words = self.command_of("package", f"/{changed}", " -c ")
         words = [word for word in words if word != f"-I{REPOSITORY}/python/rmm/rmm"]
-        return self.compile_as([*words, "-Ipython/rmm/rmm", "-O1"], "changed.o")
+        assert changed is not None
+        return self.compile_changed([*words, "-Ipython/rmm/rmm", "-O1"], changed)
+
+    def compile_test(self, cover: str) -> str:
+        return ""  # Python
 
     def run(self, cover: str, limit: float, changed: str | None) -> Death | None:
         assert changed is not None
