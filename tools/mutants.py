@@ -17,7 +17,7 @@ A file is a header below include/rmm, or a header or source elsewhere in the rep
 and linked in place of the real one, for librmm_c.so with the whole library.
 
 --build names a build folder in which rmm_death_test_style and the simulator have been built, for the readers BENCHMARKS_TEST and for the C interface
-C_INTERFACE_SIM_TEST, and which compiles each file of tests
+C_INTERFACE_SIM_TEST and C_INTERFACE_TEST, and which compiles each file of tests
 by itself (-DRMM_UNITE_TESTS=OFF). Most of the time goes into compiling: `-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0`, clang++ and lld make it a third. --own runs the tests of the
 file itself only; --again then runs all tests with what survived them. Results are added to a file, one a line; a run with the
 same seed goes on where the last one stopped. --report prints what the file has; --show prints mutants.
@@ -107,9 +107,11 @@ CONTAINER_USERS = ["CONTAINER_SIM_TEST rmm/device_buffer_sim_tests.cpp", "CONTAI
                    "BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp"]
 BUFFER_TESTS = ["CONTAINER_TEST rmm/device_buffer_tests.cpp", "CONTAINER_SIM_TEST rmm/device_buffer_sim_tests.cpp"]
 CONFIGURATION_TESTS = ["CONFIGURATION_TEST rmm/mr/resource_configuration_tests.cpp", "CONFIGURATION_TEST rmm/mr/detail/configuration_syntax_tests.cpp"]
-READER_TESTS = ["BENCHMARKS_TEST benchmarks/trace_tool_tests.cpp", "BENCHMARKS_TEST benchmarks/trace_events_tests.cpp",
-                "BENCHMARKS_TEST benchmarks/log_parser_tests.cpp", "BENCHMARKS_TEST benchmarks/log_replay_tests.cpp"]
-C_TESTS = ["C_INTERFACE_SIM_TEST resource_sim_tests.cpp", "C_INTERFACE_SIM_TEST fault_sim_tests.cpp", "C_INTERFACE_SIM_TEST process_sim_tests.cpp"]
+READER_TESTS = ["BENCHMARKS_TEST benchmarks/trace_tool_tests.cpp", "BENCHMARKS_TEST benchmarks/torch_snapshot_tests.cpp",
+                "BENCHMARKS_TEST benchmarks/trace_events_tests.cpp", "BENCHMARKS_TEST benchmarks/log_parser_tests.cpp",
+                "BENCHMARKS_TEST benchmarks/log_replay_tests.cpp"]
+C_TESTS = ["C_INTERFACE_TEST interface_test.c", "C_INTERFACE_SIM_TEST resource_sim_tests.cpp", "C_INTERFACE_SIM_TEST fault_sim_tests.cpp",
+           "C_INTERFACE_SIM_TEST process_sim_tests.cpp"]
 
 TORCH_TESTS = ["PYTEST test_torch.py", "PYTEST test_sleep_torch.py"]
 BUFFER_TESTS_OF_PYTHON = ["PYTEST test_dlpack.py", "PYTEST test_shared_memory.py", "PYTEST test_device_buffer.py"]
@@ -386,6 +388,8 @@ def death_of(program: str, status: int, output: str, errors: str) -> Death | Non
     failed = re.search(r"\[  FAILED  \] ([\w./]+)", output)
     if failed or re.search(r"^(\S+:\d+|unknown file): Failure$", output, re.MULTILINE):  # what failed first counts
         return Death("expectation", failed.group(1) if failed else f"{program} ends with {status}")
+    if missed := re.search(r"^\S+:\d+: not true: (.*)$", errors, re.MULTILINE):  # a program in C
+        return Death("expectation", f"{program}: {missed.group(1)}")
     asserted = LIBRARY_ASSERTION.findall(errors)
     if status == -signal.SIGABRT and asserted:
         file, line, condition = asserted[-1]
