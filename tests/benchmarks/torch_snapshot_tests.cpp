@@ -53,10 +53,8 @@ std::string pickled_dict(std::vector<member> const& members)
 /// An event of the history.
 std::string event(std::string const& action, std::uint64_t address, std::uint64_t bytes, std::uint64_t time_us)
 {
-  return pickled_dict({{"action", pickled(action)},
-                       {"addr", pickled(address)},
-                       {"size", pickled(bytes)},
-                       {"time_us", pickled(time_us)}});
+  return pickled_dict(
+    {{"action", pickled(action)}, {"addr", pickled(address)}, {"size", pickled(bytes)}, {"time_us", pickled(time_us)}});
 }
 
 /// A snapshot with a history of each device.
