@@ -105,6 +105,15 @@ TEST_F(CInterfaceTest, DistinguishesMissingMemoryFromOtherReasons)
   EXPECT_EQ(rmm_c_resource_destroy(cuda), RMM_C_OK);
 }
 
+TEST_F(CInterfaceTest, HasOnlyTheTextOfTheLastFailure)
+{
+  rmm_c_resource* resource{};
+  EXPECT_EQ(rmm_c_resource_create(std::string(300, 'x').c_str(), 0, &resource), RMM_C_BAD_CONFIGURATION);
+  EXPECT_GT(std::string{rmm_c_last_failure_text()}.size(), 300U);
+  EXPECT_EQ(rmm_c_resource_trim(nullptr, 0, nullptr), RMM_C_INVALID_ARGUMENT);
+  EXPECT_STREQ(rmm_c_last_failure_text(), "the resource is a null pointer");
+}
+
 TEST_F(CInterfaceTest, NamesAnErrorOfCuda)
 {
   rmm_c_resource* resource{};
