@@ -181,6 +181,31 @@ TEST_F(CInterfaceTest, RefusesACaptureThatIsNotAnnouncedAndServesAnnouncedOnes)
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
+TEST_F(CInterfaceTest, PoolsUseTheMemoryOfAGraphAgainThatWasGivenUp)
+{
+  cudaStream_t stream{};
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  auto* const pool = make("pool,initial=4MiB,max=4MiB");
+  rmm_c_graph_memory* memory{};
+  rmm_c_capture* capture{};
+  ASSERT_EQ(rmm_c_graph_memory_create(&memory), RMM_C_OK);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  ASSERT_EQ(rmm_c_capture_begin(memory, stream, &capture), RMM_C_OK);
+  rmm_c_resource_deallocate(pool, allocate(pool, 3 << 20, stream), 3 << 20, 0, stream);
+  cudaGraph_t graph{};
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  rmm_c_capture_end(capture);
+
+  void* block{};
+  EXPECT_EQ(rmm_c_resource_allocate(pool, 3 << 20, 0, stream, &block), RMM_C_OUT_OF_MEMORY);
+  rmm_c_graph_memory_destroy(memory);
+  EXPECT_EQ(rmm_c_resource_allocate(pool, 3 << 20, 0, stream, &block), RMM_C_OK) << rmm_c_last_failure_text();
+  rmm_c_resource_deallocate(pool, block, 3 << 20, 0, stream);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_EQ(rmm_c_resource_destroy(pool), RMM_C_OK);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
 // --- devices
 
 struct CInterfaceDevicesTest : CInterfaceTest {

@@ -245,6 +245,14 @@ TEST(LogTime, CountsMicroseconds)
   EXPECT_EQ(parse_time("10:20:30"), parse_time("10:20:30.000000"));
 }
 
+TEST(LogTime, IsAMomentOfToday)
+{
+  auto const noon = parse_time("12:00:00");
+  auto const now  = std::chrono::system_clock::now();
+  EXPECT_LT(noon, now + std::chrono::hours{14});
+  EXPECT_GT(noon, now - std::chrono::hours{14});
+}
+
 TEST(LogTime, KnowsThatTheClockIsSetBackToday)
 {
   auto const now = std::time(nullptr);
