@@ -113,7 +113,7 @@ READER_TESTS = ["BENCHMARKS_TEST benchmarks/trace_tool_tests.cpp", "BENCHMARKS_T
 C_TESTS = ["C_INTERFACE_TEST interface_test.c", "C_INTERFACE_SIM_TEST resource_sim_tests.cpp", "C_INTERFACE_SIM_TEST fault_sim_tests.cpp",
            "C_INTERFACE_SIM_TEST process_sim_tests.cpp"]
 
-TORCH_TESTS = ["PYTEST test_torch.py", "PYTEST test_sleep_torch.py"]
+TORCH_TESTS = ["TORCH_MEMORY_SIM_TEST python/torch_memory_sim_tests.cpp", "PYTEST test_torch.py", "PYTEST test_sleep_torch.py"]
 BUFFER_TESTS_OF_PYTHON = ["PYTEST test_dlpack.py", "PYTEST test_shared_memory.py", "PYTEST test_device_buffer.py"]
 
 # Files, their own tests (programs with one source each), and those of what is made of them. The first that fails ends a mutant.
@@ -465,6 +465,7 @@ class Builder:
             del words[words.index(option) : words.index(option) + 2]
         words.remove("-MD")
         words = [word for word in words if word != f"-I{REPOSITORY}/include"]  # or the copy of a header with #include_next would find the real one
+        words = ["-Ipython/rmm/rmm" if word == f"-I{REPOSITORY}/python/rmm/rmm" else word for word in words]
         words.append("-w")  # the other options are those of the precompiled header
         words[1:1] = ["-Iinclude", "-I."]  # the same in each builder's folder, for __FILE__ is in the objects
         done = subprocess.run(words, cwd=self.work, capture_output=True, text=True)
@@ -531,10 +532,13 @@ class Builder:
 
     def try_mutant(self, mutant: Mutant) -> tuple[str, Death]:
         """killed, survived or "not compiled", and what shows it."""
+        return self.try_covers(mutant, source_of(mutant.file), cover_of(mutant.file, self.own))
+
+    def try_covers(self, mutant: Mutant, changed: str | None, covers: list[str]) -> tuple[str, Death]:
+        """The same with some covers."""
         path = self.mutated = self.work / place_of(mutant.file)
         real = path.read_text()
-        changed = source_of(mutant.file)
-        for cover in cover_of(mutant.file, self.own):
+        for cover in covers:
             unchanged = self.measure(cover, changed)
             if changed is not None:
                 self.compile_test(cover)
@@ -551,24 +555,31 @@ class Builder:
 
 class PythonBuilder(Builder):
     """Compiles a part of the Python package with a header replaced, and runs tests of the package. `build` is the folder in which scikit-build made
-    the package, on the simulator, and `site` the unpacked wheel."""
+    the package, on the simulator, and `site` the unpacked wheel. Tests in C++ that include the header run first, in the way of `of_tests`."""
 
     library = Path("librmm/lib/librmm_python.abi3.so")
 
-    def __init__(self, build: Path, site: Path, work: Path, factor: float, own: bool, unchanged: dict[str, Unchanged]):
+    def __init__(self, of_tests: Builder, build: Path, site: Path, work: Path, factor: float, own: bool, unchanged: dict[str, Unchanged]):
         super().__init__(build, work, factor, own, unchanged)
+        self.of_tests = of_tests
         shutil.copytree(site, work / "site")
         listed = subprocess.run(["ninja", "-C", str(build), "-t", "commands", str(self.library)], capture_output=True, text=True, check=True)
         self.commands["package"] = listed.stdout.splitlines()
 
     def compile(self, cover: str, changed: str | None) -> str:
         words = self.command_of("package", f"/{changed}", " -c ")
-        words = [word for word in words if word != f"-I{REPOSITORY}/python/rmm/rmm"]
         assert changed is not None
-        return self.compile_changed([*words, "-Ipython/rmm/rmm", "-O1"], changed)
+        return self.compile_changed([*words, "-O1"], changed)
 
     def compile_test(self, cover: str) -> str:
         return ""  # Python
+
+    def try_mutant(self, mutant: Mutant) -> tuple[str, Death]:
+        covers = cover_of(mutant.file, self.own)
+        tried = self.of_tests.try_covers(mutant, None, [each for each in covers if not each.startswith("PYTEST ")])
+        if tried[0] != "survived":
+            return tried
+        return self.try_covers(mutant, source_of(mutant.file), [each for each in covers if each.startswith("PYTEST ")])
 
     def run(self, cover: str, limit: float, changed: str | None) -> Death | None:
         assert changed is not None
@@ -657,7 +668,7 @@ def main() -> int:
     of_python = given.group == ["python"]
     if of_python and not (given.python_build and given.python_site):
         arguments.error("--python-build or --python-site is missing")
-    if not of_python and given.build is None:
+    if given.build is None:
         arguments.error("--build is missing")
     known = {each["key"]: each for each in results if not (given.again and each["result"] == "survived")}
     end = time.monotonic() + 60 * given.minutes
@@ -679,11 +690,10 @@ def main() -> int:
         return None
 
     def work_on(folder: Path) -> None:
+        builder = Builder(given.build.resolve(), folder, given.timeout_factor, given.own, unchanged)
         if of_python:
-            builder: Builder = PythonBuilder(
-                given.python_build.resolve(), given.python_site.resolve(), folder, given.timeout_factor, given.own, unchanged)
-        else:
-            builder = Builder(given.build.resolve(), folder, given.timeout_factor, given.own, unchanged)
+            builder = PythonBuilder(builder, given.python_build.resolve(), given.python_site.resolve(), folder / "package",
+                                    given.timeout_factor, given.own, unchanged)
         while True:
             with lock:
                 mutant = next_mutant()
