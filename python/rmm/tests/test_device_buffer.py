@@ -484,6 +484,13 @@ def test_a_representation_tells_what_it_is() -> None:
 
 
 @pytest.mark.usefixtures("device_alone")
+def test_a_buffer_tells_its_own_device_and_not_the_current_one(second_device: int) -> None:
+    buffer = rmm.DeviceBuffer(size=10)
+    rmm._cuda.gpu.setDevice(second_device)
+    assert buffer.__dlpack_device__() == (2, 0)
+    assert rmm.DeviceBuffer().__dlpack_device__() == (2, second_device)
+
+
 def test_a_buffer_is_freed_on_its_own_device(second_device: int) -> None:
     with_second = rmm._cuda.gpu
     with_second.setDevice(second_device)
