@@ -479,12 +479,15 @@ class Builder:
         link = [word for word in link if word not in own]
         link[link.index("-o") + 1] = str(self.work / program)
         parts = [str(self.work / "test.o")]
-        if changed is not None:
+        # What the program has besides tests, if it is built.
+        others = [word for word in own if not word.endswith(("_tests.cpp.o", "_test.c.o")) and (self.build / word).exists()]
+        if changed is None:
+            parts += others
+        else:
             is_c = changed.startswith("c/")
             # The linker takes the first of the copies of an inline function.
             parts = parts if is_c else [str(self.work / "changed.o"), *parts]
-            # What the program has besides tests, if it is built.
-            parts += [word for word in own if not word.endswith("_tests.cpp.o") and not word.endswith(f"{Path(changed).name}.o") and (self.build / word).exists()]
+            parts += [word for word in others if not word.endswith(f"{Path(changed).name}.o")]
             if is_c and not self.link_library(program, changed):
                 return False
         link[1:1] = parts
