@@ -17,7 +17,7 @@ A file is a header below include/rmm, or a header or source elsewhere in the rep
 includes the header, is compiled and linked in place of the real one; for librmm_c.so, the whole library is.
 
 --build names a build folder that compiles each file of tests by itself (-DRMM_UNITE_TESTS=OFF), and in which rmm_death_test_style and the
-simulator have been built; also BENCHMARKS_TEST for mutants of the readers, and C_INTERFACE_SIM_TEST for the C interface. Most of the time
+simulator have been built; also BENCHMARKS_TEST for mutants of the readers, and C_INTERFACE_SIM_TEST and C_INTERFACE_TEST for the C interface. Most of the time
 goes into compiling: `-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0`, clang++ and lld cut it to a third. --own runs only the tests of
 the file itself; --again then runs all tests on the mutants that survived. Results are added to a file, one per line; a run with the
 same seed continues where the last one stopped. --report prints the results in the file; --show prints mutants.
@@ -107,11 +107,13 @@ CONTAINER_USERS = ["CONTAINER_SIM_TEST rmm/device_buffer_sim_tests.cpp", "CONTAI
                    "BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp"]
 BUFFER_TESTS = ["CONTAINER_TEST rmm/device_buffer_tests.cpp", "CONTAINER_SIM_TEST rmm/device_buffer_sim_tests.cpp"]
 CONFIGURATION_TESTS = ["CONFIGURATION_TEST rmm/mr/resource_configuration_tests.cpp", "CONFIGURATION_TEST rmm/mr/detail/configuration_syntax_tests.cpp"]
-READER_TESTS = ["BENCHMARKS_TEST benchmarks/trace_tool_tests.cpp", "BENCHMARKS_TEST benchmarks/trace_events_tests.cpp",
-                "BENCHMARKS_TEST benchmarks/log_parser_tests.cpp", "BENCHMARKS_TEST benchmarks/log_replay_tests.cpp"]
-C_TESTS = ["C_INTERFACE_SIM_TEST resource_sim_tests.cpp", "C_INTERFACE_SIM_TEST fault_sim_tests.cpp", "C_INTERFACE_SIM_TEST process_sim_tests.cpp"]
+READER_TESTS = ["BENCHMARKS_TEST benchmarks/trace_tool_tests.cpp", "BENCHMARKS_TEST benchmarks/torch_snapshot_tests.cpp",
+                "BENCHMARKS_TEST benchmarks/trace_events_tests.cpp", "BENCHMARKS_TEST benchmarks/log_parser_tests.cpp",
+                "BENCHMARKS_TEST benchmarks/log_replay_tests.cpp"]
+C_TESTS = ["C_INTERFACE_TEST interface_test.c", "C_INTERFACE_SIM_TEST resource_sim_tests.cpp", "C_INTERFACE_SIM_TEST fault_sim_tests.cpp",
+           "C_INTERFACE_SIM_TEST process_sim_tests.cpp"]
 
-TORCH_TESTS = ["PYTEST test_torch.py", "PYTEST test_sleep_torch.py"]
+TORCH_TESTS = ["TORCH_MEMORY_SIM_TEST python/torch_memory_sim_tests.cpp", "PYTEST test_torch.py", "PYTEST test_sleep_torch.py"]
 BUFFER_TESTS_OF_PYTHON = ["PYTEST test_dlpack.py", "PYTEST test_shared_memory.py", "PYTEST test_device_buffer.py"]
 
 # Files, their own tests (programs with one source each), and the tests of their users. The first failing test ends a mutant.
@@ -386,6 +388,8 @@ def death_of(program: str, status: int, output: str, errors: str) -> Death | Non
     failed = re.search(r"\[  FAILED  \] ([\w./]+)", output)
     if failed or re.search(r"^(\S+:\d+|unknown file): Failure$", output, re.MULTILINE):  # what failed first counts
         return Death("expectation", failed.group(1) if failed else f"{program} ends with {status}")
+    if missed := re.search(r"^\S+:\d+: not true: (.*)$", errors, re.MULTILINE):  # a program in C
+        return Death("expectation", f"{program}: {missed.group(1)}")
     asserted = LIBRARY_ASSERTION.findall(errors)
     if status == -signal.SIGABRT and asserted:
         file, line, condition = asserted[-1]
@@ -406,21 +410,45 @@ class Builder:
             shutil.copytree(REPOSITORY / folder, work / folder)
         self.commands: dict[str, list[str]] = {}
         self.unchanged = unchanged  # shared by all builders
+        self.mutated = work  # the copied file that is changed
+
+    def read_commands(self, program: str) -> None:
+        if program not in self.commands:
+            listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", program], capture_output=True, text=True, check=True)
+            self.commands[program] = listed.stdout.splitlines()
+
+    def compile_test(self, cover: str) -> str:
+        """Compiles the cover of a source, unless it is test.o. The errors. Later mutants get test.o, too."""
+        program, source = cover.split()
+        self.read_commands(program)
+        if self.compiled != cover:
+            self.compiled = ""
+            if why := self.compile_as(self.command_of(program, f"tests/{source}", f"/{program}.dir/"), "test.o"):
+                return why
+            self.compiled = cover
+        return ""
 
     def compile(self, cover: str, changed: str | None) -> str:
         """Compiles the changed source, if there is one, and the test source unless that was compiled. Returns the errors."""
         program, source = cover.split()
-        if program not in self.commands:
-            listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", program], capture_output=True, text=True, check=True)
-            self.commands[program] = listed.stdout.splitlines()
+        self.read_commands(program)
         if changed is None:
             self.compiled = ""
             return self.compile_as(self.command_of(program, f"tests/{source}", f"/{program}.dir/"), "test.o")
-        if self.compiled != cover:
-            if why := self.compile_as(self.command_of(program, f"tests/{source}", f"/{program}.dir/"), "test.o"):
+        if why := self.compile_test(cover):
+            return why
+        return self.compile_changed([*self.command_of(program, f"/{changed}", " -c ")[:-1], changed], changed)
+
+    def compile_changed(self, words: list[str], changed: str) -> str:
+        """Compiles the changed source once for all its test sources. Returns the errors."""
+        read = f"{changed} {self.mutated}\n".encode() + self.mutated.read_bytes()
+        kept = self.work / f"kept-{hashlib.sha256(read).hexdigest()[:16]}.o"
+        if not kept.exists():
+            if why := self.compile_as(words, "changed.o"):
                 return why
-            self.compiled = cover
-        return self.compile_as([*self.command_of(program, f"/{changed}", " -c ")[:-1], changed], "changed.o")
+            shutil.copy(self.work / "changed.o", kept)
+        shutil.copy(kept, self.work / "changed.o")
+        return ""
 
     def command_of(self, program: str, source: str, has: str) -> list[str]:
         command = next((each for each in self.commands[program] if each.endswith(source) and has in each), None)
@@ -437,6 +465,7 @@ class Builder:
             del words[words.index(option) : words.index(option) + 2]
         words.remove("-MD")
         words = [word for word in words if word != f"-I{REPOSITORY}/include"]  # else #include_next in a copied header would find the real one
+        words = ["-Ipython/rmm/rmm" if word == f"-I{REPOSITORY}/python/rmm/rmm" else word for word in words]
         words.append("-w")  # the other options have to match the precompiled header
         words[1:1] = ["-Iinclude", "-I."]  # relative, so that all builders get equal objects: these contain __FILE__
         done = subprocess.run(words, cwd=self.work, capture_output=True, text=True)
@@ -450,12 +479,15 @@ class Builder:
         link = [word for word in link if word not in own]
         link[link.index("-o") + 1] = str(self.work / program)
         parts = [str(self.work / "test.o")]
-        if changed is not None:
+        # What the program has besides tests, if it is built.
+        others = [word for word in own if not word.endswith(("_tests.cpp.o", "_test.c.o")) and (self.build / word).exists()]
+        if changed is None:
+            parts += others
+        else:
             is_c = changed.startswith("c/")
             # The linker takes the first of the copies of an inline function.
             parts = parts if is_c else [str(self.work / "changed.o"), *parts]
-            # Other objects of the program, if they are built.
-            parts += [word for word in own if not word.endswith("_tests.cpp.o") and not word.endswith(f"{Path(changed).name}.o") and (self.build / word).exists()]
+            parts += [word for word in others if not word.endswith(f"{Path(changed).name}.o")]
             if is_c and not self.link_library(program, changed):
                 return False
         link[1:1] = parts
@@ -486,7 +518,8 @@ class Builder:
         return death_of(program, done.returncode, done.stdout, done.stderr)
 
     def object_hash(self, changed: str | None) -> str:
-        return hashlib.sha256((self.work / ("test.o" if changed is None else "changed.o")).read_bytes()).hexdigest()
+        objects = [self.work / name for name in ("test.o", *(["changed.o"] if changed is not None else []))]
+        return hashlib.sha256(b"".join(each.read_bytes() for each in objects if each.exists())).hexdigest()
 
     def measure(self, cover: str, changed: str | None) -> Unchanged:
         """Returns the state of a test source without a change. Measures it first if it is unknown."""
@@ -503,38 +536,59 @@ class Builder:
 
     def try_mutant(self, mutant: Mutant) -> tuple[str, Death]:
         """Returns killed, survived or "not compiled", and the proof."""
-        path = self.work / place_of(mutant.file)
+        return self.try_covers(mutant, source_of(mutant.file), cover_of(mutant.file, self.own))
+
+    def try_covers(self, mutant: Mutant, changed: str | None, covers: list[str]) -> tuple[str, Death]:
+        """Tries a mutant with these test sources only."""
+        path = self.mutated = self.work / place_of(mutant.file)
         real = path.read_text()
-        changed = source_of(mutant.file)
-        for cover in cover_of(mutant.file, self.own):
+        for cover in covers:
             unchanged = self.measure(cover, changed)
+            is_in_tests = changed is not None and mutant.file.startswith("tools/") and mutant.file.endswith(".hpp")
+            if changed is not None and not is_in_tests:
+                self.compile_test(cover)
             path.write_text("\n".join(mutant.lines))
             try:
+                if is_in_tests:  # a source has only those inline functions that it calls
+                    self.compiled = ""
                 if why := self.compile(cover, changed):
                     return "not compiled", Death("", why)
                 if self.object_hash(changed) != unchanged.object and (death := self.run(cover, self.factor * unchanged.seconds, changed)):
                     return "killed", death
             finally:
                 path.write_text(real)
+                if is_in_tests:
+                    self.compiled = ""
         return "survived", Death("", "")
 
 
 class PythonBuilder(Builder):
-    """Compiles a part of the Python package with a header replaced, and runs tests of the package. `build` is the folder in which
-    scikit-build made the package, on the simulator, and `site` is the unpacked wheel."""
+    """Compiles a part of the Python package with a header replaced, and runs tests of the package. `build` is the folder in which scikit-build made
+    the package, on the simulator, and `site` the unpacked wheel. Tests in C++ that include the header run first, in the way of `of_tests`."""
 
     library = Path("librmm/lib/librmm_python.abi3.so")
 
-    def __init__(self, build: Path, site: Path, work: Path, factor: float, own: bool, unchanged: dict[str, Unchanged]):
+    def __init__(self, of_tests: Builder, build: Path, site: Path, work: Path, factor: float, own: bool, unchanged: dict[str, Unchanged]):
         super().__init__(build, work, factor, own, unchanged)
+        self.of_tests = of_tests
         shutil.copytree(site, work / "site")
         listed = subprocess.run(["ninja", "-C", str(build), "-t", "commands", str(self.library)], capture_output=True, text=True, check=True)
         self.commands["package"] = listed.stdout.splitlines()
 
     def compile(self, cover: str, changed: str | None) -> str:
         words = self.command_of("package", f"/{changed}", " -c ")
-        words = [word for word in words if word != f"-I{REPOSITORY}/python/rmm/rmm"]
-        return self.compile_as([*words, "-Ipython/rmm/rmm", "-O1"], "changed.o")
+        assert changed is not None
+        return self.compile_changed([*words, "-O1"], changed)
+
+    def compile_test(self, cover: str) -> str:
+        return ""  # Python
+
+    def try_mutant(self, mutant: Mutant) -> tuple[str, Death]:
+        covers = cover_of(mutant.file, self.own)
+        tried = self.of_tests.try_covers(mutant, None, [each for each in covers if not each.startswith("PYTEST ")])
+        if tried[0] != "survived":
+            return tried
+        return self.try_covers(mutant, source_of(mutant.file), [each for each in covers if each.startswith("PYTEST ")])
 
     def run(self, cover: str, limit: float, changed: str | None) -> Death | None:
         assert changed is not None
@@ -623,7 +677,7 @@ def main() -> int:
     of_python = given.group == ["python"]
     if of_python and not (given.python_build and given.python_site):
         arguments.error("--python-build or --python-site is missing")
-    if not of_python and given.build is None:
+    if given.build is None:
         arguments.error("--build is missing")
     known = {each["key"]: each for each in results if not (given.again and each["result"] == "survived")}
     end = time.monotonic() + 60 * given.minutes
@@ -645,11 +699,10 @@ def main() -> int:
         return None
 
     def work_on(folder: Path) -> None:
+        builder = Builder(given.build.resolve(), folder, given.timeout_factor, given.own, unchanged)
         if of_python:
-            builder: Builder = PythonBuilder(
-                given.python_build.resolve(), given.python_site.resolve(), folder, given.timeout_factor, given.own, unchanged)
-        else:
-            builder = Builder(given.build.resolve(), folder, given.timeout_factor, given.own, unchanged)
+            builder = PythonBuilder(builder, given.python_build.resolve(), given.python_site.resolve(), folder / "package",
+                                    given.timeout_factor, given.own, unchanged)
         while True:
             with lock:
                 mutant = next_mutant()

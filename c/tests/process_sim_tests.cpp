@@ -49,7 +49,10 @@ TEST(CInterfaceProcessTest, TakesTheResourceOfTheEnvironment)
       REQUIRE(rmm_c_resource_figures(resource, &figures) == RMM_C_OK && figures.reserved_bytes == 3U << 20U);
       auto* const given = rmm_c_torch_allocate(1000, 0, nullptr);
       REQUIRE(rmm_c_resource_figures(resource, &figures) == RMM_C_OK && figures.live_blocks == 1);
+      for (int const unknown : {-1, 1 << 20}) { rmm_c_torch_deallocate(given, 1000, unknown, nullptr); }
+      REQUIRE(rmm_c_resource_figures(resource, &figures) == RMM_C_OK && figures.live_blocks == 1);
       rmm_c_torch_deallocate(given, 1000, 0, nullptr);
+      REQUIRE(rmm_c_resource_figures(resource, &figures) == RMM_C_OK && figures.live_blocks == 0);
       rmm_c_resource* other{};
       REQUIRE(rmm_c_resource_create(nullptr, 0, &other) == RMM_C_OK && other != resource);
       std::exit(0);
@@ -78,6 +81,19 @@ TEST(CInterfaceProcessTest, PrintsWhyPyTorchGetsNothing)
     },
     ::testing::ExitedWithCode(0),
     "rmm_c_torch_allocate: RMM_RESOURCE: .*poool");
+  EXPECT_EXIT(
+    {
+      for (int const unknown : {-7, -1, 1000, 1024, 1 << 20}) {
+        REQUIRE(rmm_c_torch_allocate(1, unknown, nullptr) == nullptr);
+        REQUIRE(rmm_c_last_failure() == RMM_C_INVALID_ARGUMENT);
+        rmm_c_resource* none{};
+        REQUIRE(unknown == RMM_C_CURRENT_DEVICE ||
+                (rmm_c_default_resource(unknown, &none) == RMM_C_INVALID_ARGUMENT && none == nullptr));
+      }
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(0),
+    "rmm_c_torch_allocate: there is no such device");
 }
 
 void make_default_and_capture()

@@ -105,6 +105,15 @@ TEST_F(CInterfaceTest, DistinguishesMissingMemoryFromOtherReasons)
   EXPECT_EQ(rmm_c_resource_destroy(cuda), RMM_C_OK);
 }
 
+TEST_F(CInterfaceTest, HasOnlyTheTextOfTheLastFailure)
+{
+  rmm_c_resource* resource{};
+  EXPECT_EQ(rmm_c_resource_create(std::string(300, 'x').c_str(), 0, &resource), RMM_C_BAD_CONFIGURATION);
+  EXPECT_GT(std::string{rmm_c_last_failure_text()}.size(), 300U);
+  EXPECT_EQ(rmm_c_resource_trim(nullptr, 0, nullptr), RMM_C_INVALID_ARGUMENT);
+  EXPECT_STREQ(rmm_c_last_failure_text(), "the resource is a null pointer");
+}
+
 TEST_F(CInterfaceTest, NamesAnErrorOfCuda)
 {
   rmm_c_resource* resource{};
@@ -167,6 +176,31 @@ TEST_F(CInterfaceTest, RefusesACaptureThatIsNotAnnouncedAndServesAnnouncedOnes)
   rmm_c_graph_memory_destroy_on(memory, stream);
   EXPECT_EQ(rmm_c_resource_figures(pool, &figures), RMM_C_OK);
   EXPECT_EQ(figures.graph_bytes, 0U);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_EQ(rmm_c_resource_destroy(pool), RMM_C_OK);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+TEST_F(CInterfaceTest, PoolsUseTheMemoryOfAGraphAgainThatWasGivenUp)
+{
+  cudaStream_t stream{};
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  auto* const pool = make("pool,initial=4MiB,max=4MiB");
+  rmm_c_graph_memory* memory{};
+  rmm_c_capture* capture{};
+  ASSERT_EQ(rmm_c_graph_memory_create(&memory), RMM_C_OK);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  ASSERT_EQ(rmm_c_capture_begin(memory, stream, &capture), RMM_C_OK);
+  rmm_c_resource_deallocate(pool, allocate(pool, 3 << 20, stream), 3 << 20, 0, stream);
+  cudaGraph_t graph{};
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  rmm_c_capture_end(capture);
+
+  void* block{};
+  EXPECT_EQ(rmm_c_resource_allocate(pool, 3 << 20, 0, stream, &block), RMM_C_OUT_OF_MEMORY);
+  rmm_c_graph_memory_destroy(memory);
+  EXPECT_EQ(rmm_c_resource_allocate(pool, 3 << 20, 0, stream, &block), RMM_C_OK) << rmm_c_last_failure_text();
+  rmm_c_resource_deallocate(pool, block, 3 << 20, 0, stream);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   EXPECT_EQ(rmm_c_resource_destroy(pool), RMM_C_OK);
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);

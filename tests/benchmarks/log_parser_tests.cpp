@@ -13,6 +13,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <ctime>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -224,11 +226,50 @@ TEST(LogParser, ReadsWhatTheLoggingAdaptorWrites)
   EXPECT_EQ(events[1].stream, 2);
 }
 
+TEST(LogEvent, IsPrintedWithItsDeviceUnlessThatIsTheFirst)
+{
+  event row{7, action::FREE, 4660, std::uintptr_t{0xABC0}, 0x55, 30};
+  std::ostringstream first;
+  first << row << '.' << 16;
+  EXPECT_EQ(first.str(), "event 30: thread 7, free, 4660 bytes at 0xabc0, stream 0x55.16");
+  row.device = 12;
+  std::ostringstream other;
+  other << row << '.' << 16;
+  EXPECT_EQ(other.str(), "event 30: thread 7, free, 4660 bytes at 0xabc0, stream 0x55, device 12.16");
+}
+
 TEST(LogTime, CountsMicroseconds)
 {
   EXPECT_EQ(parse_time("10:20:31.000007") - parse_time("10:20:30.000000"), std::chrono::microseconds{1'000'007});
   EXPECT_EQ(parse_time("10:20:30:000007"), parse_time("10:20:30.000007"));
   EXPECT_EQ(parse_time("10:20:30"), parse_time("10:20:30.000000"));
+}
+
+TEST(LogTime, IsAMomentOfToday)
+{
+  auto const noon = parse_time("12:00:00");
+  auto const now  = std::chrono::system_clock::now();
+  EXPECT_LT(noon, now + std::chrono::hours{14});
+  EXPECT_GT(noon, now - std::chrono::hours{14});
+}
+
+TEST(LogTime, KnowsThatTheClockIsSetBackToday)
+{
+  auto const now = std::time(nullptr);
+  std::tm day{};
+  gmtime_r(&now, &day);
+  auto const* const before = std::getenv("TZ");
+  auto const old           = before != nullptr ? std::optional<std::string>{before} : std::nullopt;
+  // Summer time began 100 days ago, and ends today at noon.
+  auto const zone =
+    "XXX0YYY," + std::to_string((day.tm_yday + 265) % 365) + "/12," + std::to_string(day.tm_yday) + "/12";
+  ASSERT_EQ(::setenv("TZ", zone.c_str(), 1), 0);
+  ::tzset();
+  EXPECT_EQ(parse_time("20:00:00") - parse_time("10:00:00"), std::chrono::hours{11});
+  EXPECT_EQ(parse_time("10:00:00") - parse_time("09:00:00"), std::chrono::hours{1});
+  EXPECT_EQ(parse_time("21:00:00") - parse_time("20:00:00"), std::chrono::hours{1});
+  EXPECT_EQ(old ? ::setenv("TZ", old->c_str(), 1) : ::unsetenv("TZ"), 0);
+  ::tzset();
 }
 
 TEST(LogTime, RefusesInvalidTimes)

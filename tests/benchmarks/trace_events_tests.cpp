@@ -42,6 +42,21 @@ struct TraceEvents : ::testing::Test {
   std::string const file{folder / "trace"};
 };
 
+// A folder lists its files in any order.
+TEST_F(TraceEvents, ComeFromTheFilesOfARunInTheOrderOfTheirNumbers)
+{
+  rmm::detail::trace::file_header header;
+  header.run = 7;
+  for (std::uint32_t const part : {0U, 12U, 2U, 9U, 1U, 11U, 10U, 4U, 3U, 14U, 5U, 8U, 6U}) {
+    header.part = part;
+    std::ofstream out{part == 0 ? file : file + '.' + std::to_string(part), std::ios::binary};
+    out.write(reinterpret_cast<char const*>(&header), sizeof header);
+  }
+  auto const trace = rmm::recorded::trace_reader::read(file);
+  EXPECT_EQ(trace.bytes, 13 * sizeof header);
+  EXPECT_EQ(trace.missing_files, 2);  // 7 and 13
+}
+
 TEST_F(TraceEvents, AreThoseOfATrace)
 {
   cuda_memory_resource cuda;

@@ -10,7 +10,10 @@
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/error.hpp>
+#include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/limiting_resource_adaptor.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
@@ -20,6 +23,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -160,6 +164,31 @@ TEST_F(TorchMemory, AFractionLimitsWhatIsInUse)
   torch->deallocate(again, 2 * MiB, 0, stream->value());
 }
 
+/// Hands out any number of bytes.
+class endless_resource final : public rmm::mr::device_memory_resource {
+  void* do_allocate(std::size_t, rmm::cuda_stream_view) override { return this; }
+  void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
+};
+
+TEST_F(TorchMemory, AFractionLimitsToTheByte)
+{
+  owners().set(0, std::make_shared<endless_resource>());
+  auto const half = rmm::available_device_memory().second / 2;
+  torch->set_fraction(0.5, 0);
+  void* const ptr = torch->allocate(half, 0, stream->value());
+  EXPECT_THROW(static_cast<void>(torch->allocate(1, 0, stream->value())), rmm::out_of_memory);
+  torch->deallocate(ptr, half, 0, stream->value());
+  EXPECT_THROW(static_cast<void>(torch->allocate(half + 1, 0, stream->value())), rmm::out_of_memory);
+}
+
+TEST_F(TorchMemory, AFractionOfOneIsNotTheMemoryOfTheDevice)
+{
+  owners().set(0, std::make_shared<endless_resource>());
+  auto const more = rmm::available_device_memory().second + MiB;
+  torch->set_fraction(1.0, 0);
+  torch->deallocate(torch->allocate(more, 0, stream->value()), more, 0, stream->value());
+}
+
 TEST_F(TorchMemory, AFractionOfOneSetsNoLimit)
 {
   auto const mr = set_pool();
@@ -208,8 +237,37 @@ TEST_F(TorchMemory, PeaksAndSumsBeginAnew)
   torch->of(0).usage.reset_peaks();
   EXPECT_EQ(torch->figures(0).bytes[0].peak, 0);
   EXPECT_EQ(torch->figures(0).bytes[0].allocated, 1000);
+  EXPECT_THROW(static_cast<void>(torch->allocate(2 * MiB, 0, stream->value())), rmm::out_of_memory);
+  EXPECT_EQ(torch->figures(0).out_of_memory, 1);
   torch->of(0).usage.reset_sums();
   EXPECT_EQ(torch->figures(0).bytes[0].allocated, 0);
+  EXPECT_EQ(torch->figures(0).out_of_memory, 0);
+}
+
+TEST_F(TorchMemory, WhatThePoolHoldsGrowsAndShrinksInTheFigures)
+{
+  auto const mr = std::make_shared<rmm::mr::elastic_pool_memory_resource>();
+  owners().set(0, mr);
+  void* const ptr = torch->allocate(4 * MiB, 0, stream->value());
+  torch->deallocate(ptr, 4 * MiB, 0, stream->value());
+  auto const held = static_cast<std::int64_t>(mr->pool_size());
+  ASSERT_GT(held, 0);
+  cudasim::run_until_idle();
+  torch->release_unused_memory();
+  auto const found = torch->figures(0).reserved;
+  EXPECT_EQ(found.current, 0);
+  EXPECT_EQ(found.peak, held) << "it was not read before the memory went back";
+  EXPECT_EQ(found.allocated, held);
+  EXPECT_EQ(found.freed, held);
+}
+
+TEST_F(TorchMemory, FiguresTellWhatAPoolOfCudaHolds)
+{
+  auto const mr = std::make_shared<rmm::mr::cuda_async_memory_resource>();
+  owners().set(0, mr);
+  torch->deallocate(torch->allocate(MiB, 0, stream->value()), MiB, 0, stream->value());
+  cudasim::run_until_idle();
+  EXPECT_GE(torch->figures(0).reserved.current, static_cast<std::int64_t>(MiB));
 }
 
 // --- several streams
@@ -332,6 +390,20 @@ TEST_F(TorchMemory, ASegmentMayBeAllocatedInACapture)
   auto const graph = rmm::test::capture(*stream, [&] { segment = torch->allocate_segment(4 * KiB, 0); });
   EXPECT_NE(segment, nullptr);
   EXPECT_EQ(graph.nodes(), 0U);
+  torch->deallocate_segment(segment, 0);
+}
+
+TEST_F(TorchMemory, ASegmentThatIsFreedInACaptureGoesBackWhenThatIsOver)
+{
+  auto const mr       = set_pool();
+  void* const segment = torch->allocate_segment(MiB, 0);
+  static_cast<void>(rmm::test::capture(*stream, [&] {
+    torch->deallocate_segment(segment, 0);
+    EXPECT_EQ(torch->figures(0).postponed_bytes, static_cast<std::int64_t>(MiB));
+  }));
+  torch->free_postponed();
+  EXPECT_EQ(torch->figures(0).postponed_bytes, 0);
+  EXPECT_EQ(torch->allocate_segment(MiB, 0), segment);
   torch->deallocate_segment(segment, 0);
 }
 

@@ -10,6 +10,7 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/managed_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -180,6 +181,33 @@ TEST_F(DeviceBufferFaults, AResizeCopiesInTheOrderOfItsStream)
   buffer.resize(1000, stream);
   stream.synchronize();
   expect_content(buffer, source);
+}
+
+// --- memory without waiting, as Python takes it
+
+using DeviceBufferNonblocking = Simulated;
+
+TEST_F(DeviceBufferNonblocking, TakesAndFreesEverySize)
+{
+  rmm::mr::cuda_memory_resource upstream;
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&upstream, std::size_t{1} << 20U};
+  rmm::cuda_stream const stream;
+  static_cast<void>(device_buffer{1000, stream, pool});  // the thread has a cache for the stream now
+  device_buffer buffer{0, stream, pool};
+  EXPECT_TRUE(buffer.try_deallocate_nonblocking(pool, pool));  // there is nothing to free
+  for (std::size_t const size : {1U, 2U, 255U, 1000U}) {
+    ASSERT_TRUE(buffer.try_allocate_nonblocking(size, stream, pool)) << size;
+    EXPECT_EQ(buffer.size(), size);
+    EXPECT_EQ(buffer.capacity(), size);
+    EXPECT_NE(buffer.data(), nullptr);
+    EXPECT_NE(pool.figures().live_bytes, 0U) << size;
+    ASSERT_TRUE(buffer.try_deallocate_nonblocking(pool, pool)) << size;
+    EXPECT_EQ(buffer.size(), 0U);
+    EXPECT_EQ(buffer.capacity(), 0U);
+    EXPECT_EQ(buffer.data(), nullptr);
+    EXPECT_EQ(pool.figures().live_bytes, 0U) << size;
+  }
+  EXPECT_FALSE(buffer.try_allocate_nonblocking(0, stream, pool));
 }
 
 // --- resources

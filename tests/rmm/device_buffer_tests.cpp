@@ -213,6 +213,7 @@ TYPED_TEST(DeviceBufferTest, AMovedFromBufferIsEmpty)
   EXPECT_EQ(from.capacity(), 0);
   EXPECT_TRUE(from.is_empty());
   EXPECT_EQ(from.stream(), rmm::cuda_stream_default);
+  EXPECT_LT(from.device().value(), 0);
   EXPECT_EQ(from.memory_resource(), rmm::device_async_resource_ref{this->mr});
 }
 
@@ -228,9 +229,13 @@ TYPED_TEST(DeviceBufferTest, MoveAssignmentTakesEverythingOver)
   EXPECT_EQ(to.stream(), this->stream.view());
   EXPECT_EQ(to.memory_resource(), rmm::device_async_resource_ref{this->mr});
   EXPECT_EQ(content(to), source);
+  EXPECT_EQ(to.capacity(), this->size);
+  EXPECT_EQ(to.device(), rmm::get_current_cuda_device());
   EXPECT_EQ(from.data(), nullptr);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(from.size(), 0);
   EXPECT_EQ(from.capacity(), 0);
   EXPECT_EQ(from.stream(), rmm::cuda_stream_default);
+  EXPECT_LT(from.device().value(), 0);
 }
 
 TYPED_TEST(DeviceBufferTest, SelfMoveKeepsTheContent)

@@ -133,6 +133,7 @@ TYPED_TEST(DeviceScalar, UsesTheRegisteredResourceByDefault)
   device_scalar<TypeParam> const with{this->value, this->stream};
   device_scalar<TypeParam> const copy{with, this->stream};
   EXPECT_EQ(this->upstream.allocated().size(), 3U);
+  for (auto const& call : this->upstream.allocated()) { EXPECT_EQ(call.bytes, rmm::align_up(sizeof(TypeParam), 16)); }
 }
 
 TYPED_TEST(DeviceScalar, ChangesItsValue)

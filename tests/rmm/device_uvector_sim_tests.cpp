@@ -8,6 +8,7 @@
 #include <rmm/device_uvector.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/pinned_host_memory_resource.hpp>
 #include <rmm/mr/thrust_allocator_adaptor.hpp>
 
 #include <cuda_runtime_api.h>
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <new>
 
 namespace {
 
@@ -78,6 +80,25 @@ TEST_F(ContainerOrder, SettingAnElementDoesNotWait)
   EXPECT_EQ(cudasim::pending(stream.value()), 2U);
   cudasim::let_go(stream.value());
   stream.synchronize();
+}
+
+TEST_F(ContainerOrder, SettingAnElementWaitsForItsCopy)
+{
+  cudasim::options machine;
+  machine.mode = cudasim::execution::stepped;  // work is only done by who waits for it
+  start(machine);
+  rmm::mr::pinned_host_memory_resource host;
+  auto* const pinned = new (host.allocate(sizeof(int))) int{7};
+  {
+    rmm::cuda_stream const stream;
+    device_uvector<int> vector(1, stream);
+    vector.set_element_async(0, *pinned, stream);
+    EXPECT_NE(cudasim::pending(stream.value()), 0U);
+    vector.set_element(0, *pinned, stream);
+    EXPECT_EQ(cudasim::pending(stream.value()), 0U);
+  }
+  host.deallocate(pinned, sizeof(int));
+  start(cudasim::options{});
 }
 
 TEST_F(ContainerOrder, ReadingAnElementWaitsForItsStream)
@@ -220,6 +241,17 @@ TEST_F(ContainerFaults, AScalarThatCannotBeMadeLeavesNothingBehind)
       function);
     EXPECT_EQ(failures, 1U) << function;
   }
+}
+
+TEST_F(ContainerFaults, ReadingAnElementWaitsAfterItsCopyAndNotBefore)
+{
+  device_uvector<int> const vector(1, rmm::cuda_stream_default);
+  auto const waits = cudasim::calls("cudaStreamSynchronize");
+  cudasim::inject({"cudaMemcpyAsync", 1, cudaErrorInvalidValue, 1});
+  EXPECT_THROW(static_cast<void>(vector.element(0, rmm::cuda_stream_default)), rmm::cuda_error);
+  EXPECT_EQ(cudasim::calls("cudaStreamSynchronize"), waits);
+  static_cast<void>(vector.element(0, rmm::cuda_stream_default));
+  EXPECT_EQ(cudasim::calls("cudaStreamSynchronize"), waits + 1);
 }
 
 TEST_F(ContainerFaults, AFailedCopyOfAnElementIsACudaError)

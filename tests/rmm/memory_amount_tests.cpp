@@ -127,6 +127,14 @@ TEST(MemoryAmount, ShowsWhereTheErrorIs)
             "PiB, % and %free\n  12 qb\n     ^");
   EXPECT_EQ(failure("101%"), "Could not parse the size '101%': a share is at most 100%\n  101%\n  ^");
   EXPECT_EQ(failure(""), "Could not parse the size '': a number is missing\n  \n  ^");
+  EXPECT_EQ(failure("16384PiB"), "Could not parse the size '16384PiB': too large\n  16384PiB\n  ^");
+  EXPECT_EQ(failure("18446744073709551616"),
+            "Could not parse the size '18446744073709551616': too large\n  18446744073709551616\n  ^");
+  EXPECT_EQ(failure("1.00001%"),
+            "Could not parse the size '1.00001%': a share has at most four decimals\n  1.00001%\n        ^");
+  EXPECT_EQ(failure("12 "),
+            "Could not parse the size '12 ': blanks at the end; units are B, KB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, "
+            "PiB, % and %free\n  12 \n    ^");
 }
 
 TEST(MemoryAmount, IsWrittenInTheLargestUnitThatFits)

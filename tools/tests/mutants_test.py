@@ -60,6 +60,8 @@ class MutantsTest(unittest.TestCase):
                          mutants.Death("assertion", "rmm/detail/heap/range_set.hpp:12 count_ != 0"))
         self.assertEqual(mutants.death_of("A_TEST", 1, failure + "[  FAILED  ] A.B (0 ms)\n", ""), mutants.Death("expectation", "A.B"))
         self.assertEqual(mutants.death_of("A_TEST", -signal.SIGSEGV, "", ""), mutants.Death("crash", "A_TEST ends with -11"))
+        self.assertEqual(mutants.death_of("A_TEST", 1, "", "/a/interface_test.c:7: not true: x == 1\n  last failure: none\n"),
+                         mutants.Death("expectation", "A_TEST: x == 1"))
         self.assertEqual(mutants.death_of("A_TEST", -signal.SIGXCPU, "", ""), mutants.Death("timeout", "does not end"))
 
     def test_an_assertion_counts_only_if_it_comes_first_and_is_the_librarys(self) -> None:
@@ -81,7 +83,8 @@ class MutantsTest(unittest.TestCase):
         for name, words in re.findall(r"^set\((\w+) ([^()]*)\)$", lists, re.MULTILINE):
             lists = lists.replace(f"${{{name}}}", words)
         # Those that other folders list.
-        others = {"BENCHMARKS_TEST": "tests/benchmarks/*_tests.cpp", "C_INTERFACE_SIM_TEST": "c/tests/*_tests.cpp"}
+        others = {"BENCHMARKS_TEST": "tests/benchmarks/*_tests.cpp", "C_INTERFACE_SIM_TEST": "c/tests/*_tests.cpp",
+                  "C_INTERFACE_TEST": "c/tests/*_test.c"}
         programs = dict(re.findall(r"^ *rmm_add(?:_sim)?_test\(NAME (\w+)([^()]*)\)", lists, re.MULTILINE))
         for rows in mutants.GROUPS.values():
             for files, tests, users in rows:

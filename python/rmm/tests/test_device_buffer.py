@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import gc
 import pickle
 import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from threading import Event, Thread
 from types import SimpleNamespace
@@ -18,7 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import librmm
 import rmm
+from rmm._build_facts import cuda_backend
 from rmm.pylibrmm.cuda_stream_pool import CudaStreamPool
 from rmm.pylibrmm.device_buffer import copy_device_to_ptr, copy_host_to_ptr, copy_ptr_to_host, to_device
 from rmm.pylibrmm.stream import DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Stream
@@ -232,6 +236,26 @@ def test_copies_have_memory_of_their_own_from_the_same_resource(cuda: rmm.mr.Cud
         assert made.stream is stream
         assert made.tobytes(stream) == b"abc"
     assert rmm.DeviceBuffer().copy().size == 0
+
+
+@pytest.mark.skipif(cuda_backend != "sim", reason="looks at the simulator's runtime")
+@pytest.mark.parametrize("is_default", [True, False])
+def test_a_copy_waits_for_the_default_stream_and_for_no_other(is_default: bool) -> None:
+    stream = DEFAULT_STREAM if is_default else Stream()
+    runtime = ctypes.CDLL(str(Path(librmm.__file__).parent / "lib" / "libcudart_sim.so"))
+    done = Event()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def work(_: object) -> None:
+        time.sleep(0.5)
+        done.set()
+
+    buffer = rmm.DeviceBuffer.to_device(b"abc", stream=stream)
+    assert runtime.cudaLaunchHostFunc(ctypes.c_void_p(stream.__cuda_stream__()[1]), work, None) == 0
+    made = buffer.copy()
+    assert done.is_set() == is_default
+    assert made.tobytes(stream) == b"abc"
+    assert done.is_set()
 
 
 def test_reserve_and_resize() -> None:
@@ -460,6 +484,13 @@ def test_a_representation_shows_size_address_stream_and_resource() -> None:
 
 
 @pytest.mark.usefixtures("device_alone")
+def test_a_buffer_tells_its_own_device_and_not_the_current_one(second_device: int) -> None:
+    buffer = rmm.DeviceBuffer(size=10)
+    rmm._cuda.gpu.setDevice(second_device)
+    assert buffer.__dlpack_device__() == (2, 0)
+    assert rmm.DeviceBuffer().__dlpack_device__() == (2, second_device)
+
+
 def test_a_buffer_is_freed_on_its_own_device(second_device: int) -> None:
     with_second = rmm._cuda.gpu
     with_second.setDevice(second_device)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import pickle
@@ -15,10 +16,14 @@ from typing import Any
 
 import pytest
 
+import librmm
 import rmm
 import rmm.mr
+from rmm._build_facts import cuda_backend
+from rmm._cuda import gpu
 from rmm.mr import ExportedMemory, ImportedMemory
 from rmm.pylibrmm.device_buffer import copy_host_to_ptr
+from rmm.pylibrmm.stream import Stream
 
 MIB = 1 << 20
 
@@ -105,6 +110,24 @@ def test_imported_memory_goes_with_the_object(pool: rmm.mr.ElasticPoolMemoryReso
     assert rmm.DeviceBuffer.from_device(imported).size == size
     exported.close()
     del imported
+
+
+@pytest.mark.skipif(cuda_backend != "sim", reason="looks at the simulator's runtime")
+def test_the_end_of_imported_memory_waits_for_its_device_and_leaves_the_current_one(
+    pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer, second_device: int
+) -> None:
+    runtime = ctypes.CDLL(str(Path(librmm.__file__).parent / "lib" / "libcudart_sim.so"))
+    imported = ImportedMemory(pool.export_descriptors(shared.ptr, 1000))
+    stream = Stream()
+    handle = ctypes.c_void_p(stream.__cuda_stream__()[1])
+    sleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+    assert runtime.cudaLaunchHostFunc(handle, sleep, ctypes.c_void_p(300_000)) == 0
+    assert runtime.cudaStreamQuery(handle) != 0
+    gpu.setDevice(second_device)
+    del imported
+    gc.collect()
+    assert runtime.cudaStreamQuery(handle) == 0
+    assert gpu.getDevice() == second_device
 
 
 def test_memory_that_cannot_be_exported_is_refused(
