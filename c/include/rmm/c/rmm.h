@@ -59,8 +59,8 @@ extern "C" {
 
 /* The result of a call. */
 typedef enum rmm_c_status {
-  RMM_C_NO_STATUS = -1, /* never returned; makes the type signed, so that it converts to int without a warning */
-  RMM_C_OK        = 0,
+  RMM_C_NO_STATUS     = -1, /* never returned; makes the type signed, so that it converts to int without a warning */
+  RMM_C_OK            = 0,
   RMM_C_OUT_OF_MEMORY = 1, /* there is not enough memory; if a pool failed, rmm_c_last_failure_report() has figures */
   RMM_C_HOST_OUT_OF_MEMORY = 2, /* the process has no memory for the bookkeeping */
   RMM_C_ALLOCATION_FAILED  = 3, /* an allocation failed for another reason than a lack of memory */
