@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from pathlib import Path
+
+import librmm
 
 __all__ = ["library_path", "load_library"]
 
@@ -14,6 +17,12 @@ _options = {
     "librmm_c.so.1": "RMM_BUILD_C_LIBRARY",
     "librmm_nvtx.so": "RMM_BUILD_NVTX_LIBRARY",
 }
+
+
+def find_in(folders: Iterable[str], name: str) -> Path:
+    """A file in the folders of a package. An editable installation has two: what was built, and the sources."""
+    places = [Path(folder, name) for folder in folders]
+    return next((place for place in places if place.exists()), places[-1])
 
 
 def library_path(name: str = "librmm_c.so.1") -> Path:
@@ -40,7 +49,7 @@ def library_path(name: str = "librmm_c.so.1") -> Path:
     >>> ctypes.CDLL(librmm.library_path()).rmm_c_version()  # doctest: +SKIP
     1001
     """
-    path = Path(__file__).parent / "lib" / name
+    path = find_in(librmm.__path__, f"lib/{name}")
     if name not in _options:
         raise FileNotFoundError(f"{name} is no library of the package: it has {', '.join(_options)}")
     if not path.is_file():

@@ -48,7 +48,7 @@ def test_a_library_that_is_missing_is_an_error(
 ) -> None:
     with pytest.raises(FileNotFoundError, match=r"librmm\.so is no library of the package"):
         librmm.library_path("librmm.so")
-    monkeypatch.setattr(librmm.load, "__file__", str(tmp_path / "load.py"))
+    monkeypatch.setattr(librmm, "__path__", [str(tmp_path)])
     assert main(["c-path"]) == 2
     assert "RMM_BUILD_C_LIBRARY" in capsys.readouterr().err
 

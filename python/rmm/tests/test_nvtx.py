@@ -69,7 +69,7 @@ def test_the_command_prints_the_path(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_command_says_that_the_library_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(librmm.load, "__file__", str(tmp_path / "load.py"))
+    monkeypatch.setattr(librmm, "__path__", [str(tmp_path)])
     assert main(["nvtx-path"]) == 2
     assert "RMM_BUILD_NVTX_LIBRARY" in capsys.readouterr().err
 

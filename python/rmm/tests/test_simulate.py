@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import librmm
+from librmm.load import find_in
 from rmm.__main__ import main
 from rmm._build_facts import cuda_backend
 from rmm._commands.simulate import simulated_environment
@@ -98,7 +99,30 @@ def test_pytorch_allocates_from_our_pool_without_a_gpu() -> None:
 def test_a_package_without_the_simulator_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(librmm, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(librmm, "__path__", [str(tmp_path)])
     assert simulated_environment(os.environ) is None
     assert main(["simulate", "-c", "pass"]) == 2
     assert "RMM_CUDA_BACKEND=sim" in capsys.readouterr().err
+
+
+def test_the_loader_gets_no_blank_in_what_it_preloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, preloaded in (
+        ("with blank", "libcudart.so.13"),
+        ("without", f"{tmp_path}/without/lib/cudasim/libcudart.so.13"),
+    ):
+        folder = tmp_path / name / "lib" / "cudasim"
+        folder.mkdir(parents=True)
+        (folder / "libcudart.so.13").touch()
+        monkeypatch.setattr(librmm, "__path__", [str(tmp_path / name)])
+        environment = simulated_environment({})
+        assert environment == {"LD_LIBRARY_PATH": str(folder), "LD_PRELOAD": preloaded}
+
+
+def test_an_editable_installation_has_two_folders(tmp_path: Path) -> None:
+    built, source = tmp_path / "built", tmp_path / "source"
+    for folder, name in (built, "library.so"), (source, "module.py"):
+        folder.mkdir()
+        (folder / name).touch()
+    for place in (built / "library.so", source / "module.py"):
+        assert find_in([str(built), str(source)], place.name) == place
+    assert find_in([str(built), str(source)], "missing.so") == source / "missing.so"

@@ -10,17 +10,24 @@ from functools import cache
 from pathlib import Path
 
 import librmm
+from librmm.load import find_in
 
 
 def _simulated_runtime() -> Path | None:
     """The library that stands in for the CUDA runtime, or None if the package has none."""
-    return next(iter(sorted((Path(librmm.__file__).parent / "lib" / "cudasim").glob("libcudart.so.*"))), None)
+    return next(iter(sorted(find_in(librmm.__path__, "lib/cudasim").glob("libcudart.so.*"))), None)
+
+
+def _preloaded_name(runtime: Path) -> str:
+    """The name for LD_PRELOAD. The loader ends it at a blank, and looks for one without folders in those of LD_LIBRARY_PATH."""
+    return runtime.name if " " in str(runtime) else str(runtime)
 
 
 @cache
 def is_simulated() -> bool:
     """Return whether this process runs on the simulator, other packages included."""
-    return str(_simulated_runtime()) in os.environ.get("LD_PRELOAD", "").split(":")
+    runtime = _simulated_runtime()
+    return runtime is not None and _preloaded_name(runtime) in os.environ.get("LD_PRELOAD", "").split(":")
 
 
 def simulated_environment(environment: Mapping[str, str]) -> dict[str, str] | None:
@@ -28,7 +35,7 @@ def simulated_environment(environment: Mapping[str, str]) -> dict[str, str] | No
     runtime = _simulated_runtime()
     if runtime is None:
         return None
-    first = {"LD_LIBRARY_PATH": str(runtime.parent), "LD_PRELOAD": str(runtime)}
+    first = {"LD_LIBRARY_PATH": str(runtime.parent), "LD_PRELOAD": _preloaded_name(runtime)}
     return {
         **environment,
         **{name: ":".join(filter(None, (value, environment.get(name)))) for name, value in first.items()},

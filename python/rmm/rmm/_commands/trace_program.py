@@ -6,14 +6,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import librmm
+from librmm.load import find_in
 
 
 def find_trace_program() -> str | None:
     """Returns the path of the package's program. If the package was built without it, searches PATH."""
-    own = Path(librmm.__file__).parent / "bin" / "rmm-trace"
+    own = find_in(librmm.__path__, "bin/rmm-trace")
     return str(own) if own.is_file() else shutil.which("rmm-trace")
 
 

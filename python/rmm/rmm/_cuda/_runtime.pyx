@@ -108,18 +108,21 @@ def driver_error(int status):
 
 
 def driver_version():
+    """The status of the call, and the release of CUDA that the driver serves."""
     cdef int version = 0
     cdef int status = cudaDriverGetVersion(&version)
     return answer(status, version)
 
 
 def runtime_version():
+    """The status of the call, and the release of the CUDA runtime."""
     cdef int version = 0
     cdef int status = cudaRuntimeGetVersion(&version)
     return answer(status, version)
 
 
 def get_device():
+    """The status of the call, and the current device."""
     cdef int device = 0
     cdef int status = cudaGetDevice(&device)
     return answer(status, device)
@@ -133,6 +136,7 @@ def set_device(int device):
 
 
 def device_count():
+    """The status of the call, and the number of devices."""
     cdef int count = 0
     cdef int status
     with nogil:

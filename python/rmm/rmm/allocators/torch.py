@@ -22,14 +22,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import rmm.librmm
+from librmm.load import find_in
 
 __all__ = ["mem_pool", "memory_snapshot", "memory_stats", "rmm_torch_allocator", "rmm_torch_mem_pool_allocator"]
 
-_library_path = str(Path(rmm.librmm.__file__).with_name("_torch_allocator.so"))
+_library_path = str(find_in(rmm.librmm.__path__, "_torch_allocator.so"))
 
 # The setters of hooks that PyTorch's allocator may have, and the library's functions to set. Older releases have fewer hooks.
 _hooks = {
