@@ -44,6 +44,7 @@
 #include <rmm/memory_snapshot.hpp>
 #include <rmm/mr/callback_memory_resource.hpp>
 #include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/detail/suballocator.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
 #include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/owning_wrapper.hpp>
@@ -788,7 +789,9 @@ std::vector<fault_scenario> other_scenarios()
                 }),
     scenario_of("PyTorch's blocks and segments",
                 [] {
-                  rmm_python::owners().set(0, configured_resource{"pool,initial=1MiB"}.share());
+                  configured_resource const made{"pool,initial=1MiB"};
+                  auto const* const heap = made.find<rmm::mr::detail::suballocator>();
+                  rmm_python::owners().set(0, made.share());
                   rmm::detail::scope_guard const unset{[]() noexcept { rmm_python::owners().set(0, nullptr); }};
                   rmm_python::torch_memory torch;
                   cuda_stream const stream{cuda_stream::flags::non_blocking};
@@ -799,8 +802,10 @@ std::vector<fault_scenario> other_scenarios()
                       [&]() noexcept { torch.deallocate(ptr, 1000, 0, stream.value()); }};
                     torch.add_user(ptr, other.value());
                   }
+                  auto const live     = heap->figures().live_bytes;
                   void* const segment = torch.allocate_segment(5000, 0);
                   if (segment != nullptr) { torch.deallocate_segment(segment, 0); }
+                  EXPECT_TRUE(segment != nullptr || heap->figures().live_bytes <= live);
                   torch.free_postponed();
                   EXPECT_EQ(torch.figures(0).bytes[0].current, 0U);
                 }),
