@@ -279,11 +279,14 @@ class basic_cache_set {
     }
   };
 
-  /// Returns all caches. The first is the one that served another thread last.
-  [[nodiscard]] turn all() const noexcept { return {next_asked_ < count() ? next_asked_ : 0, count()}; }
+  /// Whether there are so many caches that searches must not move the blocks of all.
+  [[nodiscard]] bool are_many() const noexcept { return count() > 2 * most_asked; }
 
-  /// As all(), but where there are many caches, only the first ones; else none.
-  [[nodiscard]] turn first_of_many() const noexcept { return {all().first, count() > 2 * most_asked ? most_asked : 0}; }
+  /// Returns all caches. If they are many, the first is the one that served another thread last.
+  [[nodiscard]] turn all() const noexcept { return {are_many() && next_asked_ < count() ? next_asked_ : 0, count()}; }
+
+  /// As all(), but only the first ones if there are many caches; else none.
+  [[nodiscard]] turn first_of_many() const noexcept { return {all().first, are_many() ? most_asked : 0}; }
 
   /// A scope in which the owners of all caches, or of some, are locked out, except the owner of `own`. If all are closed already (S4), they
   /// stay closed afterwards.
@@ -487,8 +490,9 @@ class basic_cache_set {
       bool const same_stream = who.is_of_stream(cache->identity());
       if (same_stream && cache->has_unfenced()) { static_cast<void>(cache->fence(who.stream)); }
       auto& ranges = cache->ranges();
-      auto taken   = ranges.take_good(bytes);
-      if (!taken && cache->coalesce_some_of(bytes)) { taken = ranges.take_good(bytes); }
+      if (!are_many()) { static_cast<void>(cache->coalesce_fenced()); }
+      auto taken = ranges.take_good(bytes);
+      if (!taken && are_many() && cache->coalesce_some_of(bytes)) { taken = ranges.take_good(bytes); }
       if (!taken) { continue; }
       bool const reached = cache->event().is_reached();
       if (!same_stream && !reached && !(who.may_wait && cache->event().try_make_wait(who.stream))) {

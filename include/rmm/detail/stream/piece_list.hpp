@@ -41,8 +41,8 @@ struct wanted_runs {
 /// no longer run. From a set with more ranges than all others together, the list takes only ranges that are a wanted run themselves or that
 /// touch a piece of another set. If bound_of_runs() is too small, make no list.
 ///
-/// Fenced blocks in the stacks of caches are pieces too, and stay where they are until a run with them is taken. So a search that finds
-/// nothing moves nothing, however many caches there are.
+/// Where there are many caches, fenced blocks in their stacks are pieces too, and stay where they are until a run with them is taken. So a
+/// search that finds nothing moves nothing. The stacks of few caches are emptied: coalesced memory packs better (PACKING_TEST).
 ///
 /// If the other pieces are many, a run_filter selects those that may be part of a wanted run. So each piece is looked at twice, but few
 /// are copied, looked up and sorted. A search takes some nanoseconds for each piece.
@@ -113,6 +113,9 @@ class basic_piece_list {
     std::size_t count{};
     std::size_t total{};
     source largest{};
+    if (!caches_.are_many()) {
+      for (auto const& cache : caches_) { cache->empty_stacks(); }  // coalesced memory packs better
+    }
     for_each_source([&](source const& from) {
       auto const [pieces, bytes] = from.fenced_pieces();
       count += pieces;

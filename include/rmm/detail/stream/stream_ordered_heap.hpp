@@ -223,14 +223,20 @@ class basic_stream_ordered_heap {
       }
       return graphs_.allocate(bytes, stream.value(), capture);
     }
+    bool has_none = false;
     {
       detail::mutex_lock const lock{mutex_};
-      if (knows_no_run_of(bytes)) { return nullptr; }
+      has_none = knows_no_run_of(bytes);
+      if (has_none && (how == reclaiming::before_growth || caches_.are_many())) { return nullptr; }
       all_closed closed{caches_};
       if (free_pieces::bound_of_runs(shared_, caches_) < bytes) {
         caches_.note_no_run_of(bytes, closed);
         return nullptr;
       }
+    }
+    if (has_none) {
+      coalesce_caches();
+      return nullptr;
     }
     auto* const cache  = caches_.find_or_make(stream.value(), true);
     auto who           = asker::make(stream.value(), cache, capture.is_none());
@@ -789,6 +795,15 @@ class basic_stream_ordered_heap {
     if (!taken) { return nullptr; }
     cancel.dismiss();
     return hand_out(taken, bytes, who);
+  }
+
+  /// Fences and coalesces what lies in caches. A pool that fails is full, and packs better afterwards (PACKING_TEST).
+  RMM_COLD void coalesce_caches() noexcept
+  {
+    fence_live_streams();
+    detail::mutex_lock const lock{mutex_};
+    all_closed const closed{caches_};
+    for (auto const& cache : caches_) { cache->empty_stacks(); }
   }
 
   /// Whether no run of neighbours has `bytes` bytes, as a search has found, and nothing has changed since.

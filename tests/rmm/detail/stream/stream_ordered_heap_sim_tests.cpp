@@ -476,14 +476,29 @@ TEST_F(StreamOrderedHeapSim, LastSearchFindsFreeMemoryWithoutAWait)
   heap.deallocate(found, 4 * KiB, stream);
 }
 
+/// Allocates the last 32 KiB of a heap, and frees 256 bytes on each of so many streams that their caches are many.
+std::vector<rmm::cuda_stream> make_many_caches(device_heap& heap, rmm::cuda_stream_view owner)
+{
+  std::vector<rmm::cuda_stream> streams(65);
+  std::vector<void*> rest;
+  while (void* const each = heap.try_allocate(256, owner)) { rest.push_back(each); }
+  std::sort(rest.begin(), rest.end());
+  for (std::size_t i = 0; i != streams.size() && 2 * i < rest.size(); ++i) {
+    heap.deallocate(rest[2 * i], 256, streams[i]);
+  }
+  EXPECT_GE(heap.figures().caches, streams.size());
+  return streams;
+}
+
 /// What a search has found holds until somebody frees, whatever thread that is.
 TEST_F(StreamOrderedHeapSim, RemembersThatNoRunIsLargeEnough)
 {
   device_heap heap{MiB};
-  static_cast<void>(heap.allocate(MiB - 32 * KiB, stream));
+  static_cast<void>(heap.allocate(MiB - 64 * KiB, stream));
   std::vector<void*> blocks(16);
   for (auto& each : blocks) { each = heap.allocate(2 * KiB, stream); }
   std::sort(blocks.begin(), blocks.end());
+  auto const more = make_many_caches(heap, stream);
   heap.deallocate(blocks[2], 2 * KiB, stream);
   heap.deallocate(blocks[7], 2 * KiB, other);
   auto const recorded = cudasim::calls("cudaEventRecord");
@@ -516,9 +531,10 @@ TEST_F(StreamOrderedHeapSim, ForgetsWhatASearchFoundWhenMemoryIsAdded)
 TEST_F(StreamOrderedHeapSim, LeavesTheStacksOfOtherCachesAloneIfNothingFits)
 {
   device_heap heap{MiB};
-  static_cast<void>(heap.allocate(MiB - 32 * KiB, stream));
+  static_cast<void>(heap.allocate(MiB - 64 * KiB, stream));
   std::vector<void*> blocks;
   for (int i = 0; i != 32; ++i) { blocks.push_back(heap.allocate(KiB, other)); }
+  auto const more = make_many_caches(heap, stream);
   for (auto const i : {4U, 20U, 24U, 12U}) { heap.deallocate(blocks[i], KiB, other); }
   EXPECT_EQ(heap.allocate(2 * KiB, stream), nullptr);
   EXPECT_EQ(heap.allocate(KiB, other), blocks[12]);  // freed last
