@@ -84,8 +84,8 @@ class arena_memory_resource final : public detail::suballocator {
   {
     if (bytes == 0) { return nullptr; }
     auto const rounded = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
-    void* const ptr    = heap_.try_allocate(rounded, stream);
-    return rmm::detail::mark_allocated(ptr != nullptr ? ptr : climb_or_throw(bytes, rounded, stream), bytes);
+    void* const ptr    = heap_.try_allocate_local(rounded, stream);
+    return rmm::detail::mark_allocated(ptr != nullptr ? ptr : allocate_slow(bytes, rounded, stream), bytes);
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
@@ -114,10 +114,21 @@ class arena_memory_resource final : public detail::suballocator {
     rmm::detail::log(rmm::detail::log_level::error, text);
   }
 
-  [[nodiscard]] RMM_COLD void* climb_or_throw(std::size_t bytes, std::size_t rounded, cuda_stream_view stream)
+  [[nodiscard]] RMM_OUT_OF_LINE void* allocate_slow(std::size_t bytes, std::size_t rounded, cuda_stream_view stream)
+  {
+    auto const turns = ladder_.turns();
+    void* const ptr  = heap_.try_allocate_slow(rounded, stream);
+    return ptr != nullptr ? ptr : climb_or_throw(bytes, rounded, stream, turns);
+  }
+
+  [[nodiscard]] RMM_COLD void* climb_or_throw(std::size_t bytes,
+                                              std::size_t rounded,
+                                              cuda_stream_view stream,
+                                              std::uint64_t turns)
   {
     detail::recovery_rungs none;  // the arena has no rungs of its own
     detail::recovery_attempt climbing{bytes, stream, "No room in arena."};
+    climbing.seen_turns = turns;
     if (void* const ptr = climb(none, climbing, rounded)) { return ptr; }
     throw_exhausted(climbing);
   }

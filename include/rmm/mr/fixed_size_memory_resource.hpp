@@ -19,6 +19,7 @@
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <list>  // IWYU pragma: export
 #include <new>
@@ -83,11 +84,18 @@ class fixed_size_memory_resource : public detail::suballocator, public detail::u
   {
     if (bytes == 0) { return nullptr; }
     if (bytes > block_size_) { throw_too_large(bytes, stream); }
-    void* const block = heap_.try_allocate(block_size_, stream);
-    return rmm::detail::mark_allocated(block != nullptr ? block : climb_or_throw(bytes, stream), bytes);
+    void* const block = heap_.try_allocate_local(block_size_, stream);
+    return rmm::detail::mark_allocated(block != nullptr ? block : allocate_slow(bytes, stream), bytes);
   }
 
-  [[nodiscard]] RMM_COLD void* climb_or_throw(std::size_t bytes, cuda_stream_view stream)
+  [[nodiscard]] RMM_OUT_OF_LINE void* allocate_slow(std::size_t bytes, cuda_stream_view stream)
+  {
+    auto const turns  = ladder_.turns();
+    void* const block = heap_.try_allocate_slow(block_size_, stream);
+    return block != nullptr ? block : climb_or_throw(bytes, stream, turns);
+  }
+
+  [[nodiscard]] RMM_COLD void* climb_or_throw(std::size_t bytes, cuda_stream_view stream, std::uint64_t turns)
   {
     struct chunk_rungs final : detail::recovery_rungs {
       explicit chunk_rungs(fixed_size_memory_resource& resource) : resource_{resource} {}
@@ -104,6 +112,7 @@ class fixed_size_memory_resource : public detail::suballocator, public detail::u
       std::exception_ptr failure{};  // the exception of upstream; null if there was none
     } chunks{*this};
     detail::recovery_attempt climbing{bytes, stream};
+    climbing.seen_turns = turns;
     if (void* const block = climb(chunks, climbing, block_size_)) { return block; }
     if (!chunks.failure) { throw std::bad_alloc{}; }  // host memory ran out in a capture, when the block was recorded
     try {

@@ -302,6 +302,92 @@ TEST_P(Scattered, StoresKeepNoBacklog)
   }
 }
 
+/// A thousand streams, each of which holds some free blocks in its cache. The rest of the pool is live.
+class many_caches {
+ public:
+  explicit many_caches(std::size_t blocks_each) : pool_{&cuda_, total(blocks_each), total(blocks_each)}, streams_(count)
+  {
+    std::vector<block> freed;
+    for (std::size_t i = 0; i != blocks_each; ++i) {
+      for (auto const& on : streams_) {
+        freed.push_back({pool_.allocate(bytes, on), on.view()});
+        live_.push_back({pool_.allocate(bytes, on), on.view()});
+      }
+    }
+    try {
+      for (;;) { live_.push_back({pool_.allocate(bytes, stream()), stream()}); }
+    } catch (rmm::out_of_memory const&) {}
+    for (auto const& each : freed) { pool_.deallocate(each.ptr, bytes, each.stream); }
+  }
+  many_caches(many_caches const&)            = delete;
+  many_caches& operator=(many_caches const&) = delete;
+  ~many_caches()
+  {
+    for (auto const& each : live_) { pool_.deallocate(each.ptr, bytes, each.stream); }
+  }
+
+  static constexpr std::size_t count = 1000;
+  static constexpr std::size_t bytes = 8192;
+
+  [[nodiscard]] auto& pool() { return pool_; }
+  [[nodiscard]] rmm::cuda_stream_view stream() const { return streams_.front(); }
+
+ private:
+  struct block {
+    void* ptr;
+    rmm::cuda_stream_view stream;
+  };
+
+  [[nodiscard]] static std::size_t total(std::size_t blocks_each)
+  {
+    return (2 * blocks_each + 1) * count * bytes / MiB * MiB + 64 * MiB;
+  }
+
+  rmm::mr::cuda_memory_resource cuda_;
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool_;
+  std::vector<rmm::cuda_stream> streams_;
+  std::vector<block> live_;
+};
+
+struct ManyCaches : Simulated {};
+
+TEST_F(ManyCaches, AFailureLooksAtEachOnceAndIsRemembered)
+{
+  if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
+  many_caches caches{20};
+  std::vector<double> times;
+  auto const fail = [&] {
+    times.push_back(time_of(
+      [&] { EXPECT_THROW(static_cast<void>(caches.pool().allocate(8 * MiB, caches.stream())), rmm::out_of_memory); }));
+  };
+  auto const recorded = cudasim::calls("cudaEventRecord");
+  fail();
+  EXPECT_LT(cudasim::calls("cudaEventRecord") - recorded, 10U);  // not one for each cache
+  auto const asked = cudasim::calls("cudaEventQuery");
+  for (int i = 0; i != 4; ++i) { fail(); }
+  EXPECT_EQ(cudasim::calls("cudaEventQuery"), asked);
+  std::printf("allocate() that fails: %.3f ms, again %.3f ms\n", times.front(), median(times));
+  EXPECT_LT(times.front(), WorstCase::noise * 2);
+  EXPECT_LT(median(times), WorstCase::noise * 0.5);  // nearly all of it is the report
+}
+
+TEST_F(ManyCaches, AThreadThatTakesABlockOfAnotherCacheAsksFew)
+{
+  if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
+  many_caches caches{1};
+  auto& pool       = caches.pool();
+  auto const begin = pool.figures().from_other_caches;
+  std::vector<void*> taken;
+  std::vector<double> times;
+  for (int i = 0; i != 300; ++i) {
+    times.push_back(time_of([&] { taken.push_back(pool.allocate(many_caches::bytes, caches.stream())); }));
+  }
+  ASSERT_GT(pool.figures().from_other_caches, begin + 200);
+  std::printf("allocate() from another cache: %.4f ms\n", median(times));
+  EXPECT_LT(median(times), WorstCase::noise * 0.006);
+  for (void* const each : taken) { pool.deallocate(each, many_caches::bytes, caches.stream()); }
+}
+
 INSTANTIATE_TEST_SUITE_P(Programs,
                          Scattered,
                          ::testing::Values(scattered_program{8, false, 1.5},

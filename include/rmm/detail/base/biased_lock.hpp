@@ -54,8 +54,8 @@ class process_barrier {
 /// A lock that costs its owner, one thread, a few plain instructions. Other threads use it rarely, and pay for a barrier in all threads.
 ///
 /// The owner calls try_enter() and leave(). Another thread locks the owner out of any number of locks: begin_keeping_out() for each,
-/// one process_barrier::pass_all_threads(), then wait_until_left() for each. It calls end_keeping_out() when it is done. A mutex of the
-/// caller makes sure that one thread at a time does this; an owner that is locked out waits for that mutex.
+/// one process_barrier::pass_all_threads(), then wait_until_left() for each. It calls end_keeping_out() when it is done, or leaves that to
+/// the owner. A mutex of the caller makes sure that one thread at a time does this; an owner that is locked out waits for that mutex.
 ///
 /// Invariants:
 ///  O1  between wait_until_left() and end_keeping_out() the owner is not inside

@@ -54,6 +54,8 @@ namespace detail {
 ///  S1  each cache is listed once, at its place(). Its owner finds it only while it is listed
 ///  S2  the limits follow from block_bytes(), the number of caches, and whether memory is scarce
 ///  S3  ended_ counts the listed caches whose stream has ended
+///  S4  while no_run_of_ is not no_limit, all caches are closed, and no run of neighbours in the heap, with or without events, has so many
+///      bytes: none had when a search ended, and no memory was freed or added since
 ///
 /// Order: the limits are numbers that owners read relaxed, without the lock. They guard no data. An owner may read some of them before and
 /// some after a change: then its cache keeps more or less than it should, until its next call.
@@ -191,6 +193,7 @@ class basic_cache_set {
   void set_block_bytes(std::size_t bytes) noexcept
   {
     block_bytes_.store(bytes, std::memory_order_relaxed);
+    no_run_of_ = range_set::no_limit;
     set_limits();
   }
 
@@ -264,12 +267,37 @@ class basic_cache_set {
   [[nodiscard]] auto begin() const noexcept { return caches_.begin(); }
   [[nodiscard]] auto end() const noexcept { return caches_.end(); }
 
-  /// A scope in which the owners of all caches are locked out, except the owner of `own`.
+  /// Some caches in a row, or all; after the last in the list comes the first.
+  struct turn {
+    std::size_t first;
+    std::size_t count;
+
+    [[nodiscard]] std::size_t place(std::size_t i, std::size_t caches) const noexcept
+    {
+      return first + i < caches ? first + i : first + i - caches;
+    }
+  };
+
+  /// Whether there are so many caches that searches must not move the blocks of all.
+  [[nodiscard]] bool are_many() const noexcept { return count() > 2 * most_asked; }
+
+  /// Returns all caches. If they are many, the first is the one that served another thread last.
+  [[nodiscard]] turn all() const noexcept { return {are_many() && next_asked_ < count() ? next_asked_ : 0, count()}; }
+
+  /// As all(), but only the first ones if there are many caches; else none.
+  [[nodiscard]] turn first_of_many() const noexcept { return {all().first, are_many() ? most_asked : 0}; }
+
+  /// A scope in which the owners of all caches, or of some, are locked out, except the owner of `own`. If all are closed already (S4), they
+  /// stay closed afterwards.
   class closed {
    public:
-    explicit closed(basic_cache_set const& caches, stream_cache const* own = nullptr) noexcept
-      : caches_{caches}, own_{own}
+    explicit closed(basic_cache_set const& caches, stream_cache* own = nullptr) noexcept
+      : closed{caches, caches.all(), own}
+    {}
+    closed(basic_cache_set const& caches, turn which, stream_cache* own) noexcept
+      : caches_{caches.caches_}, which_{which}, own_{own}, stays_{caches.no_run_of_ != range_set::no_limit}
     {
+      if (stays_) { return; }
       bool any = false;
       for_each_other([&](biased_lock& lock) {
         lock.begin_keeping_out();
@@ -281,23 +309,57 @@ class basic_cache_set {
     }
     ~closed()
     {
+      if (stays_) { return; }
       for_each_other([](biased_lock& lock) { lock.end_keeping_out(); });
     }
     closed(closed const&)            = delete;
     closed& operator=(closed const&) = delete;
 
+    /// Leaves the caches closed, also the one of the calling thread. reopen() opens them.
+    void stay() noexcept
+    {
+      RMM_ASSERT(which_.count == caches_.size());
+      if (own_ != nullptr) { own_->lock().begin_keeping_out(); }  // its owner, this thread, is not inside
+      stays_ = true;
+    }
+
    private:
     template <class Visit>
     void for_each_other(Visit&& visit) const noexcept
     {
-      for (auto const& cache : caches_) {
+      RMM_ASSERT(which_.count <= caches_.size());
+      for (std::size_t i = 0; i != which_.count; ++i) {
+        auto const& cache = caches_[which_.place(i, caches_.size())];
         if (cache.get() != own_) { visit(cache->lock()); }
       }
     }
 
-    basic_cache_set const& caches_;
-    stream_cache const* own_;
+    std::vector<detail::owned_ptr<stream_cache>> const& caches_;
+    turn which_;
+    stream_cache* own_;
+    bool stays_;
   };
+
+  /// Notes that a search found no run of neighbours of so many bytes, with or without events. The caches stay closed until their owners
+  /// come: so the heap knows whether anything was freed since.
+  void note_no_run_of(std::size_t bytes, closed& scope) noexcept
+  {
+    no_run_of_ = detail::min(no_run_of_, bytes);
+    scope.stay();
+  }
+
+  /// Whether no run of neighbours is as large, as far as a search has found and nothing has changed since.
+  [[nodiscard]] bool has_no_run_of(std::size_t bytes) const noexcept { return no_run_of_ <= bytes; }
+
+  /// Returns the least size of which no run is known to exist.
+  [[nodiscard]] std::size_t no_run_of() const noexcept { return no_run_of_; }
+
+  /// Opens a cache that may have been closed since a search. Its owner calls it.
+  void reopen(stream_cache& cache) noexcept
+  {
+    no_run_of_ = range_set::no_limit;
+    cache.lock().end_keeping_out();
+  }
 
   /// Moves a range of at least `bytes` bytes, if possible a larger one, from a store to a cache. If there is no other cache, moves all
   /// ranges, up to most_refilled. Returns false if no range is large enough, or host memory runs out.
@@ -372,10 +434,12 @@ class basic_cache_set {
   {
     auto moves = most_moved;
     for (auto const& cache : caches_) {
-      if (!cache->event().is_reached()) { continue; }
-      cache->empty_stacks();
+      if (moves == 0) { break; }
       auto& ranges = cache->ranges();
-      if (ranges.count() > most_ranges_.load(std::memory_order_relaxed)) { continue; }
+      if (cache->free_pieces().first > most_ranges_.load(std::memory_order_relaxed) || !cache->event().is_reached()) {
+        continue;
+      }
+      cache->empty_stacks();
       auto const count = detail::min(ranges.count(), moves);
       if (!shared_.idle().try_make_room(count)) { continue; }
       // The rest of the last refill stays, so that the next blocks of the cache lie beside the last ones.
@@ -413,19 +477,21 @@ class basic_cache_set {
     RMM_ASSERT_EXPENSIVE(is_listing_right());
   }
 
-  /// Takes `bytes` bytes from a range of another cache, after a wait if the cache is for another stream. Returns nothing if no cache has a
-  /// range that is large enough and can be waited for. Requires that all other caches are closed.
-  [[nodiscard]] taken_range take_from_other(std::size_t bytes, asker& who) noexcept
+  /// Takes `bytes` bytes from a block or range of another cache, after a wait if the cache is for another stream. Returns nothing if none
+  /// of the asked caches has one that is large enough and can be waited for. Requires that they are closed.
+  [[nodiscard]] taken_range take_from_other(std::size_t bytes, turn which, asker& who) noexcept
   {
     capture_exemption const exemption;
-    for (auto const& cache : caches_) {
+    for (std::size_t i = 0; i != which.count; ++i) {
+      next_asked_       = which.place(i, caches_.size());
+      auto const& cache = caches_[next_asked_];
       if (cache.get() == who.cache) { continue; }
       bool const same_stream = who.is_of_stream(cache->identity());
       if (same_stream && cache->has_unfenced()) { static_cast<void>(cache->fence(who.stream)); }
-      static_cast<void>(cache->coalesce_fenced());
       auto& ranges = cache->ranges();
-      if (ranges.total_bytes() < bytes) { continue; }
-      auto const taken = ranges.take_good(bytes);
+      if (!are_many()) { static_cast<void>(cache->coalesce_fenced()); }
+      auto taken = ranges.take_good(bytes);
+      if (!taken && are_many() && cache->coalesce_some_of(bytes)) { taken = ranges.take_good(bytes); }
       if (!taken) { continue; }
       bool const reached = cache->event().is_reached();
       if (!same_stream && !reached && !(who.may_wait && cache->event().try_make_wait(who.stream))) {
@@ -502,6 +568,7 @@ class basic_cache_set {
 
   void note_live(stream_cache* cache, std::int64_t bytes) noexcept
   {
+    if (bytes < 0) { no_run_of_ = range_set::no_limit; }
     if (cache != nullptr) {
       cache->note_live(bytes);
     } else {
@@ -528,7 +595,8 @@ class basic_cache_set {
   static constexpr std::size_t most_moved             = shared_free_lists::most_moved;
   static constexpr std::size_t most_refilled          = 1024;  // where there is one cache
   static constexpr std::size_t stack_shortening       = 16;
-  static constexpr std::size_t polls_in_passing       = 4;  // with each cache that may leave an event
+  static constexpr std::size_t polls_in_passing       = 4;   // with each cache that may leave an event
+  static constexpr std::size_t most_asked             = 32;  // caches, before all are closed
   static constexpr std::size_t most_thread_caches     = 4096;
   static constexpr unsigned eager_fences              = 4096;
   static constexpr std::size_t largest_refill         = std::size_t{8} << 20;
@@ -575,6 +643,7 @@ class basic_cache_set {
       if (is_per_thread_stream(stream)) { thread_caches::retire_before_own_stream_ends(); }
       detail::mutex_lock const lock{mutex_};
       caches_.push_back(std::move(made));
+      no_run_of_ = range_set::no_limit;
       cache->set_place(caches_.size() - 1);
       set_limits();
       undo.dismiss();
@@ -705,7 +774,9 @@ class basic_cache_set {
   bool is_scarce_{false};
   std::size_t calls_since_sum_{};
   std::uint64_t taken_from_others_{};
-  std::int64_t live_elsewhere_{};  // of blocks that went through no cache, or through one that has retired
+  std::size_t no_run_of_{range_set::no_limit};  // S4
+  std::size_t next_asked_{};                    // the place of the cache that take_from_other() looked at last
+  std::int64_t live_elsewhere_{};               // of blocks that went through no cache, or through one that has retired
 };
 
 using cache_set = basic_cache_set<void>;

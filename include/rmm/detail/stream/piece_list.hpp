@@ -41,6 +41,9 @@ struct wanted_runs {
 /// no longer run. From a set with more ranges than all others together, the list takes only ranges that are a wanted run themselves or that
 /// touch a piece of another set. If bound_of_runs() is too small, make no list.
 ///
+/// Where there are many caches, fenced blocks in their stacks are pieces too, and stay where they are until a run with them is taken. So a
+/// search that finds nothing moves nothing. The stacks of few caches are emptied: coalesced memory packs better (PACKING_TEST).
+///
 /// If the other pieces are many, a run_filter selects those that may be part of a wanted run. So each piece is looked at twice, but few
 /// are copied, looked up and sorted. A search takes some nanoseconds for each piece.
 ///
@@ -59,7 +62,8 @@ class basic_piece_list {
     std::uint64_t epoch;
     free_store* store;
     stream_cache* cache;
-    bool is_fenced{true};  // unfenced memory does not lie in the ranges of its store or cache
+    bool is_fenced{true};
+    bool is_range{true};  // false: a block in a stack of its cache, or an unfenced one
 
     [[nodiscard]] range_set& ranges() const noexcept { return store != nullptr ? store->ranges() : cache->ranges(); }
     [[nodiscard]] std::uint64_t stream() const noexcept
@@ -99,7 +103,7 @@ class basic_piece_list {
     return bound;
   }
 
-  /// Empties the stacks of all caches, so that all fenced memory lies in ranges. Throws std::bad_alloc.
+  /// Throws std::bad_alloc.
   basic_piece_list(shared_free_lists& shared,
                    cache_set const& caches,
                    seam_list const* seams,
@@ -109,13 +113,15 @@ class basic_piece_list {
     std::size_t count{};
     std::size_t total{};
     source largest{};
-    auto const add_up = [&](source const& from) {
-      count += from.ranges().count();
-      total += from.ranges().total_bytes();
+    if (!caches_.are_many()) {
+      for (auto const& cache : caches_) { cache->empty_stacks(); }  // coalesced memory packs better
+    }
+    for_each_source([&](source const& from) {
+      auto const [pieces, bytes] = from.fenced_pieces();
+      count += pieces;
+      total += bytes;
       if (largest.is_none() || from.ranges().count() > largest.ranges().count()) { largest = from; }
-    };
-    for (auto const& cache : caches_) { cache->empty_stacks(); }
-    for_each_source(add_up);
+    });
     if (wanted.with_unfenced) {
       shared_.for_each_unfenced([&](address_range range) { ++count, total += range.bytes; });
       for (auto const& cache : caches_) { count += cache->unfenced_count(), total += cache->unfenced_bytes(); }
@@ -203,6 +209,7 @@ class basic_piece_list {
     auto const begin = best->range.begin;
     auto const end =
       detail::find_if(best, pieces_.end(), [&](piece const& each) { return each.range.begin >= begin + bytes; });
+    if (!try_empty_stacks(best, end)) { return {}; }
     if (!try_make_waits(best, end, who)) {
       who.wait_failed = true;
       return {};
@@ -212,7 +219,19 @@ class basic_piece_list {
     return {begin, 0};
   }
 
-  /// Takes a range out of its sets. Requires that the pieces contain it, are fenced, and have room for the rests.
+  /// Moves those of these pieces that lie in stacks to the ranges of their caches. Returns false if host memory runs out.
+  [[nodiscard]] static bool try_empty_stacks(iterator first, iterator last) noexcept
+  {
+    for (auto at = first; at != last; ++at) {
+      RMM_ASSERT(at->is_fenced);
+      if (at->is_range) { continue; }
+      at->cache->empty_stacks();
+      if (at->cache->has_fenced_blocks()) { return false; }
+    }
+    return true;
+  }
+
+  /// Takes a range out of its sets. Requires that the pieces contain it, are fenced, lie in no stacks, and have room for the rests.
   static void cut(iterator first, iterator last, address_range range) noexcept
   {
     RMM_ASSERT(first != last && first->range.begin <= range.begin && range.end() <= (last - 1)->range.end());
@@ -240,6 +259,13 @@ class basic_piece_list {
     {
       return store != nullptr ? store->ranges() : cache->ranges();
     }
+    /// The number of fenced pieces and their bytes.
+    [[nodiscard]] std::pair<std::size_t, std::size_t> fenced_pieces() const noexcept
+    {
+      if (cache == nullptr) { return {ranges().count(), ranges().total_bytes()}; }
+      auto const [pieces, bytes] = cache->free_pieces();
+      return {pieces - cache->unfenced_count(), bytes - cache->unfenced_bytes()};
+    }
     [[nodiscard]] std::uint64_t epoch_of(std::uint64_t noted) const noexcept
     {
       return store != nullptr ? store->epoch_of(noted) : noted;
@@ -259,8 +285,7 @@ class basic_piece_list {
         return false;
       }  // N1
     }
-    auto const has_blocks = [](auto const& cache) { return cache->has_fenced_blocks(); };  // the host lacked memory
-    if (wanted_.least_bytes == 0 || detail::any_of(caches_.begin(), caches_.end(), has_blocks)) { return true; }
+    if (wanted_.least_bytes == 0) { return true; }
     basic_piece_list all{shared_, caches_, seams_, {0, nullptr, wanted_.with_unfenced}};
     auto const found = runs();
     auto next        = found.begin();
@@ -311,14 +336,6 @@ class basic_piece_list {
     for (auto const& cache : caches_) { visit(source{nullptr, cache.get()}); }
   }
 
-  /// Calls visit(range) for all free memory that no event covers.
-  template <class Visit>
-  void for_each_unfenced(Visit&& visit) const
-  {
-    for (auto const& cache : caches_) { cache->for_each_unfenced(visit); }
-    shared_.for_each_unfenced(visit);
-  }
-
   /// Calls visit(range, make) for all that is free in other sets than this one; make() returns the piece.
   template <class Visit>
   void for_each_but(source const& left_out, Visit&& visit) const
@@ -329,9 +346,15 @@ class basic_piece_list {
         visit(range, [&] { return piece{range, from.epoch_of(epoch), from.store, from.cache}; });
       });
     });
+    for (auto const& cache : caches_) {
+      cache->for_each_block([&](address_range range, bool is_fenced) {
+        if (!is_fenced && !wanted_.with_unfenced) { return; }
+        visit(range, [&] { return piece{range, 0, nullptr, cache.get(), is_fenced, false}; });
+      });
+    }
     if (!wanted_.with_unfenced) { return; }
-    for_each_unfenced([&](address_range range) {
-      visit(range, [&] { return piece{range, 0, nullptr, nullptr, false}; });
+    shared_.for_each_unfenced([&](address_range range) {
+      visit(range, [&] { return piece{range, 0, nullptr, nullptr, false, false}; });
     });
   }
 

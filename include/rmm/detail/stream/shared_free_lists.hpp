@@ -146,10 +146,10 @@ class shared_free_lists {
   /// Makes all memory idle, as far as host memory allows, after all devices that may use it were synchronised.
   void all_reached() noexcept
   {
+    auto moves = most_moved;
     for (auto const& store : stores_) {
       store->all_reached(spare_events_);
       if (idle_.try_make_room(store->unfenced().size())) { insert_unfenced(*store, idle_); }
-      auto moves = most_moved;
       move_reached(*store, moves);
     }
     limits_.reserve.take([&](address_range range) { return try_insert_idle(range); });

@@ -283,11 +283,10 @@ class stream_cache {
     return true;
   }
 
-  /// Makes all frees fenced without an event, and coalesces them. Requires that no work uses the freed memory any more.
+  /// Makes all frees fenced without an event. Requires that no work uses the freed memory any more.
   void all_fenced() noexcept
   {
     note_fenced();
-    static_cast<void>(coalesce_fenced());
     RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
   }
 
@@ -299,6 +298,16 @@ class stream_cache {
     coalesce(coalescing_count_);
     RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return true;
+  }
+
+  /// Moves fenced blocks to the ranges, one of which has at least `bytes` bytes: those of one stack, or all recent ones. Returns whether
+  /// there were any, so that another search of the ranges may succeed. O(sizes + blocks moved).
+  bool coalesce_some_of(std::size_t bytes) noexcept
+  {
+    for (auto granules = bytes / heap_granule; granules <= small_sizes; ++granules) {
+      if (fenced_[granules] != 0) { return shorten_stack(granules, fenced_[granules]); }
+    }
+    return coalesce_fenced();
   }
 
   /// Moves the `most` oldest fenced entries of a stack to the ranges. Returns whether the stack has a free place now.
@@ -423,21 +432,17 @@ class stream_cache {
   void for_each_free(Visit&& visit) const
   {
     ranges_.for_each([&](address_range range, std::uint64_t) { visit(range, true); });
-    for_each_filled([&](std::size_t granules) {
-      for (std::size_t i = 0; i < fenced_[granules]; ++i) { visit(entry(granules, i), true); }
-    });
-    for (std::size_t i = 0; i < coalescing_count_; ++i) { visit(coalescing_[i], true); }
-    for_each_unfenced([&](address_range range) { visit(range, false); });
+    for_each_block(visit);
   }
 
-  /// Calls visit(range) for each free that lacks an event. O(sizes + frees).
+  /// Calls visit(range, fenced) for each free block that does not lie in the ranges. O(sizes + blocks).
   template <class Visit>
-  void for_each_unfenced(Visit&& visit) const
+  void for_each_block(Visit&& visit) const
   {
-    for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i]); }
-    if (unfenced_count() == recent_count_) { return; }  // C2
+    for (std::size_t i = 0; i < coalescing_count_; ++i) { visit(coalescing_[i], true); }
+    for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i], false); }
     for_each_filled([&](std::size_t granules) {
-      for (std::size_t i = fenced_[granules]; i < filled_[granules]; ++i) { visit(entry(granules, i)); }
+      for (std::size_t i = 0; i < filled_[granules]; ++i) { visit(entry(granules, i), i < fenced_[granules]); }
     });
   }
 

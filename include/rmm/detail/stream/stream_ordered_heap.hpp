@@ -223,12 +223,20 @@ class basic_stream_ordered_heap {
       }
       return graphs_.allocate(bytes, stream.value(), capture);
     }
+    bool has_none = false;
     {
       detail::mutex_lock const lock{mutex_};
-      all_closed const closed{caches_};
-      // The search before saw all that is free now, unless a thread freed it since: H6.
-      bool const is_seen = how == reclaiming::before_growth && no_run_of_ <= bytes && !wait_failed_;
-      if (is_seen || free_pieces::bound_of_runs(shared_, caches_) < bytes) { return nullptr; }
+      has_none = knows_no_run_of(bytes);
+      if (has_none && (how == reclaiming::before_growth || caches_.are_many())) { return nullptr; }
+      all_closed closed{caches_};
+      if (free_pieces::bound_of_runs(shared_, caches_) < bytes) {
+        caches_.note_no_run_of(bytes, closed);
+        return nullptr;
+      }
+    }
+    if (has_none) {
+      coalesce_caches();
+      return nullptr;
     }
     auto* const cache  = caches_.find_or_make(stream.value(), true);
     auto who           = asker::make(stream.value(), cache, capture.is_none());
@@ -237,14 +245,14 @@ class basic_stream_ordered_heap {
     detail::mutex_lock const lock{mutex_};
     if (!caches_.try_claim(cache)) { throw std::bad_alloc{}; }
     scope_guard cancel{[&]() noexcept { caches_.return_claim(cache); }};
-    all_closed const closed{caches_, cache};
+    all_closed closed{caches_, cache};
     auto pieces = list_pieces({bytes, nullptr, true});
     auto taken  = pieces.take(bytes, who);
     coalesced_ += taken ? 1U : 0U;
     if (!taken && (who.wait_failed || wait_failed_ || pieces.has_run(bytes)) && everything_is_reached(waiting)) {
       who.wait_failed = false;
       caches_.begin_eager_fences();
-      taken = take_coalesced(bytes, who);
+      taken = take_coalesced(bytes, who, closed);
     }
     wait_failed_ = who.wait_failed;
     RMM_ASSERT_EXPENSIVE(check_sum(taken ? bytes : 0));
@@ -320,6 +328,7 @@ class basic_stream_ordered_heap {
       if (!placed) {  // kept out, no host memory, or the handle names another stream now
         cache = caches_.find_or_make(stream.value(), true);
         detail::mutex_lock const lock{mutex_};
+        if (cache != nullptr) { caches_.reopen(*cache); }
         placed = cache != nullptr && caches_.put(*cache, ptr, bytes);
         due    = placed && cache->is_fence_due();
       }
@@ -414,7 +423,7 @@ class basic_stream_ordered_heap {
       for (auto const& cache : caches_) {
         if (!cache->has_unfenced() || !caches_.is_kept_alive(*cache, known)) { continue; }
         device_scope const on_device{cache->device()};  // the handle of a default stream names that of the current one
-        if (cache->fence(cache->stream())) { static_cast<void>(cache->coalesce_fenced()); }
+        static_cast<void>(cache->fence(cache->stream()));
         RMM_ASSERT(!cache->has_ended());  // H3
       }
       for (auto const& store : shared_.stores()) {
@@ -433,7 +442,6 @@ class basic_stream_ordered_heap {
     detail::mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
     shared_.poll(max_value<std::size_t>);
-    // Making a list empties the caches' stacks, after which small blocks are cut from other places. So none is made in vain.
     if (wanted.edges == nullptr && free_pieces::bound_of_runs(shared_, caches_) < wanted.least_bytes) { return {}; }
     return list_pieces(wanted).runs();
   }
@@ -747,6 +755,11 @@ class basic_stream_ordered_heap {
   /// The whole search; the comment of the class lists its steps. Returns null if no step finds memory. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD void* allocate_shared(std::size_t bytes, asker& who)
   {
+    if (knows_no_run_of(bytes)) {
+      wait_failed_ = false;
+      return nullptr;
+    }
+    if (who.cache != nullptr) { caches_.reopen(*who.cache); }
     caches_.note_scarcity();
     auto* const own = shared_.find(who.identity);
     if (own != nullptr) { shared_.fence_left(*own, who.stream); }
@@ -784,32 +797,55 @@ class basic_stream_ordered_heap {
     return hand_out(taken, bytes, who);
   }
 
+  /// Fences and coalesces what lies in caches. A pool that fails is full, and packs better afterwards (PACKING_TEST).
+  RMM_COLD void coalesce_caches() noexcept
+  {
+    fence_live_streams();
+    detail::mutex_lock const lock{mutex_};
+    all_closed const closed{caches_};
+    for (auto const& cache : caches_) { cache->empty_stacks(); }
+  }
+
+  /// Whether no run of neighbours has `bytes` bytes, as a search has found, and nothing has changed since.
+  [[nodiscard]] bool knows_no_run_of(std::size_t bytes)
+  {
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_stream_ordered_heap>(shared_.idle().ranges().count()) || has_no_run());
+    return caches_.has_no_run_of(bytes);
+  }
+
   /// Steps 5 and 6: takes memory of other caches, or a run of neighbours from several caches and stores.
   [[nodiscard]] taken_range take_from_caches(std::size_t bytes, free_store* own, asker& who)
   {
-    all_closed const closed{caches_, who.cache};
-    no_run_of_ = range_set::no_limit;
-    if (free_pieces::bound_of_runs(shared_, caches_) < bytes) { return {}; }
+    bool const collects = caches_.is_shared() && pieces_searched_ > many_pieces;
+    if (auto const some = caches_.first_of_many(); some.count != 0 && !collects) {
+      all_closed const closed{caches_, some, who.cache};
+      if (auto const taken = caches_.take_from_other(bytes, some, who)) { return taken; }
+    }
+    all_closed closed{caches_, who.cache};
+    if (free_pieces::bound_of_runs(shared_, caches_) < bytes) {
+      caches_.note_no_run_of(bytes, closed);
+      return {};
+    }
     taken_range taken{};
     // Large blocks need neighbours that lie in different caches. Once they have coalesced, they serve the next requests too.
-    if (caches_.is_shared() && pieces_searched_ > many_pieces) {
+    if (collects) {
       collect_idle();
       taken = shared_.take_own_or_idle(bytes, own);
     }
-    if (!taken) { taken = caches_.take_from_other(bytes, who); }
-    if (!taken) { taken = take_coalesced(bytes, who); }
+    if (!taken) { taken = caches_.take_from_other(bytes, caches_.all(), who); }
+    if (!taken) { taken = take_coalesced(bytes, who, closed); }
     RMM_ASSERT_EXPENSIVE(check_sum(taken ? bytes : 0));
     return taken;
   }
 
   /// Step 6: coalesces neighbours from different caches and stores. Requires that all caches but the caller's are closed.
-  [[nodiscard]] taken_range take_coalesced(std::size_t bytes, asker& who)
+  [[nodiscard]] taken_range take_coalesced(std::size_t bytes, asker& who, all_closed& closed)
   {
     shared_.poll(max_value<std::size_t>);  // memory whose work is done needs no wait
     auto pieces      = list_pieces({bytes, nullptr, true});
     auto const taken = pieces.take(bytes, who);
     coalesced_ += taken ? 1U : 0U;
-    if (!taken && !pieces.has_run(bytes)) { no_run_of_ = bytes; }
+    if (!taken && !pieces.has_run(bytes)) { caches_.note_no_run_of(bytes, closed); }
     return taken;
   }
 
@@ -1019,6 +1055,7 @@ class basic_stream_ordered_heap {
     auto const own = when == leaving::in_order ? stream_identity(waiting) : 0;
     for (auto at = first; at != last; ++at) {
       auto* const store = at->store;
+      if (!free_pieces::try_empty_stacks(at, at + 1)) { return false; }
       if (store != nullptr ? !store->try_make_room(1) : !at->cache->try_make_room(1)) { return false; }
       bool const at_once =
         store != nullptr ? store == &shared_.idle() || at->epoch <= store->reached() : at->cache->event().is_reached();
@@ -1035,7 +1072,9 @@ class basic_stream_ordered_heap {
     return true;
   }
 
-  // --- parts of figures(); with the lock, while all caches are closed ---
+  // --- checks, and parts of figures(); with the lock, while all caches are closed ---
+
+  [[nodiscard]] inline bool has_no_run();
 
   /// Whether the first part of H1 holds. `on_their_way`: bytes that were taken and do not count as live yet.
   [[nodiscard]] bool check_sum(std::size_t on_their_way = 0) const
@@ -1155,7 +1194,6 @@ class basic_stream_ordered_heap {
   block_map blocks_{limits_.seam_addresses};
   std::size_t pieces_searched_{};  // in other caches and stores, since the last collect_idle()
   bool wait_failed_{false};        // for memory that the last search found
-  std::size_t no_run_of_{};        // the last search found no run of so many bytes, with and without events
   std::uint64_t coalesced_{};
   std::uint64_t device_synchronizations_{};
   listener end_listener_{};

@@ -54,5 +54,13 @@ bool basic_stream_ordered_heap<Unused>::check_invariants() const noexcept
   return true;
 }
 
+/// Whether S4 of the caches holds: compares with a list of everything. Throws std::bad_alloc.
+template <class Unused>
+bool basic_stream_ordered_heap<Unused>::has_no_run()
+{
+  auto const bytes = caches_.no_run_of();
+  return bytes == range_set::no_limit || !free_pieces{shared_, caches_, seams(), {0, nullptr, true}}.has_run(bytes);
+}
+
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

@@ -313,10 +313,12 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nothing_or_too_much(bytes); }
     auto& part = part_with(nullptr);
     part.expect_not_suspended();
-    void* ptr = part.heap_.try_allocate_slow(bytes, stream);
+    auto const turns = part.ladder_.turns();
+    void* ptr        = part.heap_.try_allocate_slow(bytes, stream);
     if (ptr == nullptr) {
       recovery_attempt climbing{bytes, stream};
-      ptr = part.climb(climbing, true);
+      climbing.seen_turns = turns;
+      ptr                 = part.climb(climbing, true);
       if (ptr == nullptr) { throw_exhausted(climbing); }  // of the whole pool: a part knows only itself
     }
     if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->add(ptr, bytes); }

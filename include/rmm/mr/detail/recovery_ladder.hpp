@@ -4,6 +4,7 @@
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/base/failure.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/mutex.hpp>
@@ -41,6 +42,9 @@ struct recovery_attempt {
   failure_reason reason{};  // the last failure
   recovery_order order{};
   std::array<std::uint32_t, recovery_rung_count> tries{};
+  std::uint64_t seen_turns{never_searched};  // recovery_ladder::turns() before the search that found no free memory
+
+  static constexpr std::uint64_t never_searched = rmm::detail::max_value<std::uint64_t>;
 };
 
 /// The rungs that each pool implements itself. The ladder calls all functions but has_rung() with its mutex held, and without locks of the
@@ -109,6 +113,8 @@ template <class Heap>
 ///  L2  the order has each rung at most once
 ///  L3  no rung served more often than it was tried
 ///  L4  a thread runs the callback without the mutex, and does not call it again from within
+///  L5  turns() changes before a climb gives the mutex up. So if it is what it was before a search, nothing that the search has not seen
+///      came from a rung
 class recovery_ladder {
  public:
   explicit recovery_ladder(recovery_order const& order) noexcept { own_.order = order; }
@@ -158,14 +164,22 @@ class recovery_ladder {
     std::swap(shared_->on_failure, made);
   }
 
-  /// Climbs until a rung serves `bytes` bytes, and returns them; null if none does. Skips the callback unless `may_call_back` is true.
+  /// How often climbs have given the mutex up. Read it before a search of free memory, for recovery_attempt::seen_turns. Relaxed: if a
+  /// search takes the heap's lock before a rung does, this read comes before that climb's end.
+  [[nodiscard]] std::uint64_t turns() const noexcept { return shared_->turns.load(std::memory_order_relaxed); }
+
+  /// Climbs until a rung serves `bytes` bytes, and returns them; null if none does. Searches free memory first, unless the caller did and
+  /// nobody has climbed since. Skips the callback unless `may_call_back` is true.
   template <class Heap>
   [[nodiscard]] RMM_COLD void* climb(
     Heap& heap, recovery_rungs& rungs, recovery_attempt& attempt, std::size_t bytes, bool may_call_back = true)
   {
     auto locked = lock();
+    rmm::detail::scope_guard const end_turn{[&]() noexcept { shared_->end_turn(); }};
     rungs.expect_not_suspended();
-    if (void* const ptr = heap.try_allocate(bytes, attempt.stream)) { return ptr; }
+    if (attempt.seen_turns != turns()) {
+      if (void* const ptr = heap.try_allocate(bytes, attempt.stream)) { return ptr; }
+    }
     attempt.order = shared_->order;
     RMM_ASSERT(attempt.order.is_valid());
     for (std::size_t at = 0; at < attempt.order.size();) {
@@ -246,6 +260,9 @@ class recovery_ladder {
     rmm::detail::mutex mutex;  // guards the members below
     recovery_order order;
     callback on_failure;
+    std::atomic<std::uint64_t> turns{0};  // read without the mutex too
+
+    void end_turn() noexcept { turns.fetch_add(1, std::memory_order_relaxed); }
   };
 
   /// A callback that this thread runs. A list, because a callback can allocate from another pool, which calls its own callback.
@@ -278,7 +295,8 @@ class recovery_ladder {
   [[nodiscard]] bool call_back(rmm::detail::mutex_lock& locked, recovery_rungs const& rungs, std::size_t asked)
   {
     auto now = shared_->on_failure;  // a copy, because another thread may set a callback while this one runs
-    locked   = {};
+    shared_->end_turn();
+    locked = {};
     callback_frame const frame{shared_, callbacks_};
     callbacks_ = &frame;
     rmm::detail::scope_guard const leave{[&]() noexcept { callbacks_ = frame.outer; }};

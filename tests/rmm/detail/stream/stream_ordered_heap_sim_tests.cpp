@@ -458,9 +458,10 @@ TEST_F(StreamOrderedHeapSim, RecordsEventsBeforeGrowthIfThatServesTheRequest)
 TEST_F(StreamOrderedHeapSim, NeverWaitsForTheDeviceInANewHeap)
 {
   device_heap heap{MiB};
-  EXPECT_EQ(
-    heap.heap().allocate_reclaimed(4 * KiB, stream, rmm::detail::stream_ordered_heap::reclaiming::before_growth),
-    nullptr);
+  void* const found =
+    heap.heap().allocate_reclaimed(4 * KiB, stream, rmm::detail::stream_ordered_heap::reclaiming::before_growth);
+  EXPECT_NE(found, nullptr);  // no search has said that there is no memory
+  heap.deallocate(found, 4 * KiB, stream);
   EXPECT_EQ(heap.heap().allocate_reclaimed(2 * MiB, stream), nullptr);
   EXPECT_EQ(heap.figures().device_synchronizations, 0U);
 }
@@ -473,6 +474,72 @@ TEST_F(StreamOrderedHeapSim, LastSearchFindsFreeMemoryWithoutAWait)
   EXPECT_NE(found, nullptr);
   EXPECT_EQ(heap.figures().device_synchronizations, 0U);
   heap.deallocate(found, 4 * KiB, stream);
+}
+
+/// Allocates the last 32 KiB of a heap, and frees 256 bytes on each of so many streams that their caches are many.
+std::vector<rmm::cuda_stream> make_many_caches(device_heap& heap, rmm::cuda_stream_view owner)
+{
+  std::vector<rmm::cuda_stream> streams(65);
+  std::vector<void*> rest;
+  while (void* const each = heap.try_allocate(256, owner)) { rest.push_back(each); }
+  std::sort(rest.begin(), rest.end());
+  for (std::size_t i = 0; i != streams.size() && 2 * i < rest.size(); ++i) {
+    heap.deallocate(rest[2 * i], 256, streams[i]);
+  }
+  EXPECT_GE(heap.figures().caches, streams.size());
+  return streams;
+}
+
+/// What a search has found holds until somebody frees, whatever thread that is.
+TEST_F(StreamOrderedHeapSim, RemembersThatNoRunIsLargeEnough)
+{
+  device_heap heap{MiB};
+  static_cast<void>(heap.allocate(MiB - 64 * KiB, stream));
+  std::vector<void*> blocks(16);
+  for (auto& each : blocks) { each = heap.allocate(2 * KiB, stream); }
+  std::sort(blocks.begin(), blocks.end());
+  auto const more = make_many_caches(heap, stream);
+  heap.deallocate(blocks[2], 2 * KiB, stream);
+  heap.deallocate(blocks[7], 2 * KiB, other);
+  auto const recorded = cudasim::calls("cudaEventRecord");
+  for (auto const on : {stream.view(), other.view(), stream.view()}) { EXPECT_EQ(heap.allocate(4 * KiB, on), nullptr); }
+  EXPECT_LE(cudasim::calls("cudaEventRecord"), recorded + 1);  // for the first caller's own frees
+
+  worker another;
+  another.run([&] { heap.deallocate(blocks[8], 2 * KiB, stream); });
+  EXPECT_EQ(heap.allocate(4 * KiB, other), blocks[7]);
+  EXPECT_EQ(heap.allocate(4 * KiB, other), nullptr);
+  heap.deallocate(blocks[3], 2 * KiB, other);  // to a cache that is closed
+  EXPECT_EQ(heap.allocate(4 * KiB, stream), blocks[2]);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, ForgetsWhatASearchFoundWhenMemoryIsAdded)
+{
+  device_heap heap{MiB, 4 * MiB};
+  void* const all = heap.allocate(MiB, stream);
+  EXPECT_EQ(heap.try_allocate(256, stream), nullptr);
+  void* const grown = heap.allocate(256, stream);
+  EXPECT_NE(grown, nullptr);
+  EXPECT_NE(heap.try_allocate(256, other), nullptr);
+  heap.deallocate(all, MiB, stream);
+  EXPECT_NE(heap.try_allocate(512 * KiB, other), nullptr);
+  EXPECT_TRUE(heap.good());
+}
+
+/// Blocks of other caches move only if a run with them is taken.
+TEST_F(StreamOrderedHeapSim, LeavesTheStacksOfOtherCachesAloneIfNothingFits)
+{
+  device_heap heap{MiB};
+  static_cast<void>(heap.allocate(MiB - 64 * KiB, stream));
+  std::vector<void*> blocks;
+  for (int i = 0; i != 32; ++i) { blocks.push_back(heap.allocate(KiB, other)); }
+  auto const more = make_many_caches(heap, stream);
+  for (auto const i : {4U, 20U, 24U, 12U}) { heap.deallocate(blocks[i], KiB, other); }
+  EXPECT_EQ(heap.allocate(2 * KiB, stream), nullptr);
+  EXPECT_EQ(heap.allocate(KiB, other), blocks[12]);  // freed last
+  EXPECT_EQ(heap.allocate(KiB, other), blocks[24]);
+  EXPECT_TRUE(heap.good());
 }
 
 TEST_F(StreamOrderedHeapSim, WaitsForTheDeviceIfTheStreamCannotWait)

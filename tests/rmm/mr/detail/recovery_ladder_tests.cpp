@@ -99,6 +99,34 @@ TEST_F(RecoveryLadder, ServesFromFreeMemoryWithoutARung)
   EXPECT_EQ(ladder.figures()[recovery_rung::grow].tried, 0U);
 }
 
+/// The caller has searched before. What others did meanwhile counts only if they climbed.
+TEST_F(RecoveryLadder, SearchesAgainOnlyIfAnotherHasClimbedMeanwhile)
+{
+  recovery_ladder ladder{recovery_rung::grow};
+  recovery_attempt attempt{1000};
+  attempt.seen_turns = ladder.turns();
+  EXPECT_EQ(ladder.climb(heap, rungs, attempt, 1024), nullptr);
+  EXPECT_EQ(script.calls, "grow");
+  script.calls.clear();
+  EXPECT_EQ(ladder.climb(heap, rungs, attempt, 1024), nullptr);
+  EXPECT_EQ(script.calls, "free grow");
+}
+
+TEST_F(RecoveryLadder, CountsTheTurnOfAClimbThatThrowsOrCallsBack)
+{
+  recovery_ladder ladder{recovery_rung::callback};
+  auto const before = ladder.turns();
+  auto inside       = before;
+  ladder.set_callback([&](std::size_t, void*) { return (inside = ladder.turns()) == before; }, nullptr);
+  EXPECT_EQ(climb(ladder), nullptr);
+  EXPECT_NE(inside, before);
+  auto const after = ladder.turns();
+  EXPECT_NE(after, inside);
+  rungs.suspended = true;
+  EXPECT_THROW(static_cast<void>(climb(ladder)), rmm::logic_error);
+  EXPECT_NE(ladder.turns(), after);
+}
+
 TEST_F(RecoveryLadder, ClimbsInItsOrderToTheRungThatServes)
 {
   recovery_ladder ladder{{recovery_rung::reclaim, recovery_rung::grow, recovery_rung::trim, recovery_rung::remap}};
