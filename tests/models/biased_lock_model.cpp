@@ -27,12 +27,19 @@ struct guarded {
   biased_lock lock;
   weak_memory::mutex mutex;  // of the threads that lock the owner out
   weak_memory::plain<int> count{0, "what the lock guards"};
+  weak_memory::plain<bool> stays_closed{false, "what the mutex guards"};
   int calls{0};
 
   void call_as_owner()
   {
     bool const entered = lock.try_enter();
-    if (!entered) { mutex.lock(); }
+    if (!entered) {
+      mutex.lock();
+      if (stays_closed) {
+        stays_closed = false;
+        lock.end_keeping_out();
+      }
+    }
     count = count + 1;
     if (entered) {
       lock.leave();
@@ -53,6 +60,21 @@ struct guarded {
     mutex.unlock();
     ++calls;
   }
+
+  /// Leaves it to the owner to let itself in again. While the owner has not, other threads need not lock it out.
+  void lock_owner_out_until_it_comes()
+  {
+    mutex.lock();
+    if (!stays_closed) {
+      lock.begin_keeping_out();
+      process_barrier::pass_all_threads();
+      lock.wait_until_left();
+      stays_closed = true;
+    }
+    count = count + 1;
+    mutex.unlock();
+    ++calls;
+  }
 };
 
 /// An owner that makes some calls, beside some other threads. At the end all calls must have been counted.
@@ -70,6 +92,21 @@ weak_memory::set_up_program owner_and_others(int calls, int others, bool with_ba
   };
 }
 
+/// An owner that lets itself in again, beside threads that lock it out until it comes.
+weak_memory::set_up_program owner_that_lets_itself_in(int calls, int others)
+{
+  return [=](program& made) {
+    auto const state = std::make_shared<guarded>();
+    made.thread([=] {
+      for (int i = 0; i != calls; ++i) { state->call_as_owner(); }
+    });
+    for (int i = 0; i != others; ++i) {
+      made.thread([=] { state->lock_owner_out_until_it_comes(); });
+    }
+    made.finally([=] { expect(state->count == state->calls, "each thread saw what the other had written"); });
+  };
+}
+
 void call_alone(program& made)
 {
   auto const state = std::make_shared<guarded>();
@@ -79,8 +116,13 @@ void call_alone(program& made)
   });
 }
 
-weak_memory::checked_part const biased_lock_part{
-  "include/rmm/detail/base/biased_lock.hpp", {owner_and_others(2, 1), owner_and_others(1, 2), owner_and_others(3, 1)}};
+weak_memory::checked_part const biased_lock_part{"include/rmm/detail/base/biased_lock.hpp",
+                                                 {owner_and_others(2, 1),
+                                                  owner_and_others(1, 2),
+                                                  owner_and_others(3, 1),
+                                                  owner_that_lets_itself_in(2, 1),
+                                                  owner_that_lets_itself_in(3, 1),
+                                                  owner_that_lets_itself_in(2, 2)}};
 weak_memory::checked_part const short_programs{biased_lock_part.file, {call_alone, owner_and_others(2, 1)}};
 
 TEST(BiasedLockModel, KeepsThreadsApartAndPassesTheirWrites) { weak_memory::expect_right(biased_lock_part); }
