@@ -124,11 +124,6 @@ class RMMMemoryResource(MemoryResource):  # type: ignore[misc]
         Raises
         ------
         MemoryError
-            If there is not enough, with the report of the resource.
-
-        Raises
-        ------
-        MemoryError
             If there is not enough memory, with the report of the resource.
         TypeError
             If `stream` is not a stream of `cuda.core`.

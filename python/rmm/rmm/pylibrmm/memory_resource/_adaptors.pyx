@@ -162,11 +162,6 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
     ------
     rmm.LogFileError
         If the file cannot be written. This is an OSError.
-
-    Raises
-    ------
-    rmm.LogFileError
-        If the file cannot be written. This is an OSError.
     ValueError
         If no file is named.
 

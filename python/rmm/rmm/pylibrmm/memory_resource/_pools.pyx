@@ -413,11 +413,6 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
 
         Raises
         ------
-        RuntimeError
-            If the pool is paused, or has no virtual memory.
-
-        Raises
-        ------
         ValueError
             If `contents` is unknown.
         RuntimeError
