@@ -396,7 +396,7 @@ std::map<std::string, void (*)()> const& lives()
        static pool mr{&cuda, 1U << 20U, 1U << 20U};
        static rmm::mr::reservation_queue queue{mr};
        std::thread{[] {
-         auto const all = mr.reserve(1U << 20U);
+         auto const everything = mr.reserve(1U << 20U);
          static_cast<void>(queue.reserve_or_wait(1000));
        }}.detach();
        while (queue.waiting() == 0) { std::this_thread::yield(); }

@@ -245,11 +245,11 @@ def test_a_copy_waits_for_the_default_stream_and_for_no_other(is_default: bool) 
     runtime = ctypes.CDLL(str(Path(librmm.__file__).parent / "lib" / "libcudart_sim.so"))
     done = Event()
 
-    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    def work(_: object) -> None:
+    def wait(_: object) -> None:
         time.sleep(0.5)
         done.set()
 
+    work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(wait)
     buffer = rmm.DeviceBuffer.to_device(b"abc", stream=stream)
     assert runtime.cudaLaunchHostFunc(ctypes.c_void_p(stream.__cuda_stream__()[1]), work, None) == 0
     made = buffer.copy()

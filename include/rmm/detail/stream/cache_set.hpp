@@ -354,11 +354,12 @@ class basic_cache_set {
   /// Returns the least size of which no run is known to exist.
   [[nodiscard]] std::size_t no_run_of() const noexcept { return no_run_of_; }
 
-  /// Opens a cache that may have been closed since a search. Its owner calls it.
-  void reopen(stream_cache& cache) noexcept
+  /// Opens a cache, if there is one, that may have been closed since a search. Its owner calls it.
+  void reopen(stream_cache* cache) noexcept
   {
+    if (cache == nullptr) { return; }
     no_run_of_ = range_set::no_limit;
-    cache.lock().end_keeping_out();
+    cache->lock().end_keeping_out();
   }
 
   /// Moves a range of at least `bytes` bytes, if possible a larger one, from a store to a cache. If there is no other cache, moves all

@@ -328,7 +328,7 @@ class basic_stream_ordered_heap {
       if (!placed) {  // kept out, no host memory, or the handle names another stream now
         cache = caches_.find_or_make(stream.value(), true);
         detail::mutex_lock const lock{mutex_};
-        if (cache != nullptr) { caches_.reopen(*cache); }
+        caches_.reopen(cache);
         placed = cache != nullptr && caches_.put(*cache, ptr, bytes);
         due    = placed && cache->is_fence_due();
       }
@@ -759,7 +759,7 @@ class basic_stream_ordered_heap {
       wait_failed_ = false;
       return nullptr;
     }
-    if (who.cache != nullptr) { caches_.reopen(*who.cache); }
+    caches_.reopen(who.cache);
     caches_.note_scarcity();
     auto* const own = shared_.find(who.identity);
     if (own != nullptr) { shared_.fence_left(*own, who.stream); }
