@@ -305,7 +305,7 @@ void print_summary(allocation_history const& history, rmm::recorded::logged_even
   std::cout << "Streams besides the default ones: " << history.own_streams().size() << '\n';
   if (history.devices().size() > 1) { std::cout << "Devices: " << history.devices().size() << '\n'; }
   if (history.logged_failures() != 0) {
-    std::cout << "LOG shows " << history.logged_failures() << " failed allocations, which are left out\n";
+    std::cout << "LOG shows " << history.logged_failures() << " allocations without memory, which are left out\n";
   }
   if (log.lost != 0) { std::cout << "LOG lacks " << log.lost << " events that could not be written\n"; }
   if (!log.damage.empty()) { std::cout << "LOG is damaged: " << log.damage << '\n'; }

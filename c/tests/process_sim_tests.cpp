@@ -93,7 +93,7 @@ TEST(CInterfaceProcessTest, PrintsWhyPyTorchGetsNothing)
       std::exit(0);
     },
     ::testing::ExitedWithCode(0),
-    "rmm_c_torch_allocate: there is no such device");
+    "rmm_c_torch_allocate: the device does not exist");
 }
 
 void make_default_and_capture()
