@@ -470,22 +470,24 @@ TEST_F(Spill, MayUseAnotherAdaptorThatAsksItsOwnHook)
 
 TEST_F(Spill, IsCalledOnceForTheNeedsOfSeveralThreads)
 {
+  constexpr int threads = 4;
   std::atomic<std::size_t> sum{0};
-  spill_resource_adaptor<counting_upstream> over{&memory,
-                                                 [&](std::size_t bytes) {
-                                                   sum += bytes;
-                                                   auto const end =
-                                                     std::chrono::steady_clock::now() + std::chrono::seconds{20};
-                                                   while (sum < 4 * kib && std::chrono::steady_clock::now() < end) {
-                                                     std::this_thread::yield();
-                                                   }
-                                                   return std::size_t{0};
-                                                 },
-                                                 options_of(16 * kib)};
-  std::vector<void*> blocks(4);
+  std::atomic<int> settled{0};  // threads that have called the hook, or need not call it
+  auto const wait_for_all = [&](std::size_t bytes) {
+    sum += bytes;
+    ++settled;
+    auto const end = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+    while (settled < threads && std::chrono::steady_clock::now() < end) { std::this_thread::yield(); }
+    return std::size_t{0};
+  };
+  spill_resource_adaptor<counting_upstream> over{&memory, wait_for_all, options_of(16 * kib)};
+  std::vector<void*> blocks(threads);
   void* const held = over.allocate(16 * kib);
-  run_on_threads(4, [&](int i) { blocks[static_cast<std::size_t>(i)] = over.allocate(kib); });
-  EXPECT_EQ(sum, 4 * kib);
+  run_on_threads(threads, [&](int i) {
+    blocks[static_cast<std::size_t>(i)] = over.allocate(kib);
+    ++settled;
+  });
+  EXPECT_EQ(sum, threads * kib);
   for (auto* const ptr : blocks) { over.deallocate(ptr, kib); }
   over.deallocate(held, 16 * kib);
 }
