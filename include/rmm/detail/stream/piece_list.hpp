@@ -120,7 +120,7 @@ class basic_piece_list {
       auto const [pieces, bytes] = from.fenced_pieces();
       count += pieces;
       total += bytes;
-      if (largest.is_none() || from.ranges().count() > largest.ranges().count()) { largest = from; }
+      if (largest.set == nullptr || from.set->count() > largest.set->count()) { largest = from; }
     });
     if (wanted.with_unfenced) {
       shared_.for_each_unfenced([&](address_range range) { ++count, total += range.bytes; });
@@ -129,12 +129,12 @@ class basic_piece_list {
     if (total < wanted.least_bytes && wanted.edges == nullptr) { return; }
 
     // The largest set is searched for what touches the others if it has more ranges than all of them.
-    auto const ranges   = largest.ranges().count();
+    auto const ranges   = largest.set->count();
     bool const is_large = wanted.least_bytes != 0 && ranges > detail::max(few_ranges, count - ranges);
     auto const partial  = is_large ? largest : source{};
     if (is_large) {
       count -= ranges;
-      total -= partial.ranges().total_bytes();
+      total -= partial.set->total_bytes();
     }
     if (wanted.least_bytes == 0 || count <= many_pieces || !try_add_likely(partial, count, total)) {
       pieces_.reserve(2 * count + few_ranges);
@@ -249,30 +249,26 @@ class basic_piece_list {
   static constexpr std::size_t few_ranges  = 512;  // a set with fewer is taken whole, which costs less than a selection
   static constexpr std::size_t many_pieces = 1024;  // more are filtered first, and sorted by their digits
 
-  /// A set of ranges, named by its store or cache.
+  /// A set of ranges, and the store or the cache that has it.
   struct source {
-    free_store* store;
-    stream_cache* cache;
+    source() = default;
+    explicit source(free_store& from) : set{&from.ranges()}, store{&from} {}
+    explicit source(stream_cache& from) : set{&from.ranges()}, cache{&from} {}
 
-    [[nodiscard]] bool is_none() const noexcept { return store == nullptr && cache == nullptr; }
-    [[nodiscard]] range_set const& ranges() const noexcept
-    {
-      return store != nullptr ? store->ranges() : cache->ranges();
-    }
+    range_set const* set{};  // null: there is none
+    free_store* store{};
+    stream_cache* cache{};
+
     /// The number of fenced pieces and their bytes.
     [[nodiscard]] std::pair<std::size_t, std::size_t> fenced_pieces() const noexcept
     {
-      if (cache == nullptr) { return {ranges().count(), ranges().total_bytes()}; }
+      if (cache == nullptr) { return {set->count(), set->total_bytes()}; }
       auto const [pieces, bytes] = cache->free_pieces();
       return {pieces - cache->unfenced_count(), bytes - cache->unfenced_bytes()};
     }
     [[nodiscard]] std::uint64_t epoch_of(std::uint64_t noted) const noexcept
     {
       return store != nullptr ? store->epoch_of(noted) : noted;
-    }
-    [[nodiscard]] bool operator==(source const& other) const noexcept
-    {
-      return store == other.store && cache == other.cache;
     }
   };
 
@@ -331,9 +327,9 @@ class basic_piece_list {
   template <class Visit>
   void for_each_source(Visit&& visit) const
   {
-    visit(source{&shared_.idle(), nullptr});
-    for (auto const& store : shared_.stores()) { visit(source{store.get(), nullptr}); }
-    for (auto const& cache : caches_) { visit(source{nullptr, cache.get()}); }
+    visit(source{shared_.idle()});
+    for (auto const& store : shared_.stores()) { visit(source{*store}); }
+    for (auto const& cache : caches_) { visit(source{*cache}); }
   }
 
   /// Calls visit(range, make) for all that is free in other sets than this one; make() returns the piece.
@@ -341,8 +337,8 @@ class basic_piece_list {
   void for_each_but(source const& left_out, Visit&& visit) const
   {
     for_each_source([&](source const& from) {
-      if (from == left_out) { return; }
-      from.ranges().for_each([&](address_range range, std::uint64_t epoch) {
+      if (from.set == left_out.set) { return; }
+      from.set->for_each([&](address_range range, std::uint64_t epoch) {
         visit(range, [&] { return piece{range, from.epoch_of(epoch), from.store, from.cache}; });
       });
     });
@@ -363,13 +359,13 @@ class basic_piece_list {
   [[nodiscard]] bool try_add_likely(source const& partial, std::size_t count, std::size_t total)
   {
     // The ranges of `partial` that are larger than this are looked at too. They are fewer than the others.
-    auto const gap = partial.is_none() ? 0 : partial.ranges().size_of_all_but(detail::max(few_ranges, count / 8));
+    auto const gap = partial.set == nullptr ? 0 : partial.set->size_of_all_but(detail::max(few_ranges, count / 8));
     if (!run_filter::can_tell(wanted_.least_bytes, gap)) { return false; }
     run_filter filter{wanted_.least_bytes, gap, count, total};
     for_each_but(partial, [&](address_range range, auto const&) { filter.add(range); });
-    if (!partial.is_none()) {
-      partial.ranges().for_each_of_at_least(gap + heap_granule,
-                                            [&](fenced_range const& found) { filter.add(found.range); });
+    if (partial.set != nullptr) {
+      partial.set->for_each_of_at_least(gap + heap_granule,
+                                        [&](fenced_range const& found) { filter.add(found.range); });
     }
     if (wanted_.edges != nullptr) {
       for (auto const edge : *wanted_.edges) { filter.add_edge(edge); }
@@ -387,7 +383,7 @@ class basic_piece_list {
     auto const add = [&](fenced_range const& found) {
       if (found) { pieces_.push_back({found.range, from.epoch_of(found.epoch), from.store, from.cache}); }
     };
-    auto const& ranges = from.ranges();
+    auto const& ranges = *from.set;
     for (std::size_t at = 0, others = pieces_.size(); at != others; ++at) {
       auto const other = pieces_[at].range;
       add(ranges.range_ending_at(other.begin));

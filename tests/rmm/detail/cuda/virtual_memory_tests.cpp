@@ -180,10 +180,11 @@ struct VirtualMemory : ::testing::Test {
 
   static void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-  /// Writes `value` to the first bytes at an address.
+  /// Writes `value` to the first bytes at an address. Waits: a copy from pageable memory may return while the device still writes.
   static void write(std::uintptr_t at, unsigned value)
   {
     EXPECT_EQ(cudaMemcpy(pointer(at), &value, sizeof value, cudaMemcpyHostToDevice), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   }
 
   static unsigned read(std::uintptr_t at)
