@@ -39,11 +39,12 @@ default_resources = [
 class Link:
     """A connection to the other process."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, error_handling: bool) -> None:
         import ucxx._lib.libucxx as ucx
 
         self._ucx = ucx
         self._rank = rank
+        self._error_handling = error_handling
         self._worker = ucx.UCXWorker(ucx.UCXContext(feature_flags=(ucx.Feature.TAG, ucx.Feature.WAKEUP)))
         self._worker.init_blocking_progress_mode()
         self._endpoint: Any = None
@@ -55,11 +56,13 @@ class Link:
         else:
             port = int(sys.stdin.readline())
             address = socket.gethostbyname("localhost")
-            self._endpoint = ucx.UCXEndpoint.create(self._worker, address, port, endpoint_error_handling=True)
+            self._endpoint = ucx.UCXEndpoint.create(self._worker, address, port, endpoint_error_handling=error_handling)
         self.meet()
 
     def _accept(self, request: Any) -> None:
-        self._endpoint = self._listener.create_endpoint_from_conn_request(request, endpoint_error_handling=True)
+        self._endpoint = self._listener.create_endpoint_from_conn_request(
+            request, endpoint_error_handling=self._error_handling
+        )
 
     def _wait(self, requests: list[Any]) -> None:
         while not all(request.completed for request in requests):
@@ -135,13 +138,14 @@ class Steps:
         return time.perf_counter() - begin
 
 
-def run_rank(rank: int, configuration: str, mib: int, seconds: float) -> None:
+def run_rank(rank: int, configuration: str, options: argparse.Namespace) -> None:
     import rmm
     import rmm.mr
 
     rmm.DeviceBuffer(size=1)  # UCX takes transports for devices only if there is a context
     resource = rmm.mr.ConfiguredMemoryResource(configuration)
-    link = Link(rank)
+    link = Link(rank, not options.without_error_handling)
+    mib, seconds = options.mib, options.measure
     steps = Steps(link, rank, resource)
     for size in (1, 16, mib):
         buffers = steps.blocks(1, size * MIB)
@@ -166,6 +170,11 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=256, help="size of the largest block")
     parser.add_argument("--measure", type=float, default=0.5, help="seconds for each bandwidth")
     parser.add_argument("--seconds", type=float, default=40, help="the longest time for a resource")
+    parser.add_argument(
+        "--without-error-handling",
+        action="store_true",
+        help="lets UCX use shared memory of the host, which Dask does not",
+    )
     parser.add_argument("--one-device", action="store_true", help="both processes on device 0")
     parser.add_argument(
         "--verbose", action="store_true", help="show the transports that UCX chooses, and all it writes"
@@ -173,7 +182,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank is not None:
-        run_rank(options.rank, options.resources[0], options.mib, options.measure)
+        run_rank(options.rank, options.resources[0], options)
         return
     one_device = options.one_device or pairs.is_simulated
     environments = [{"CUDA_VISIBLE_DEVICES": text} for text in (("0", "0") if one_device else ("0,1", "1,0"))]
@@ -181,6 +190,7 @@ def main() -> None:
         environments = [{**environment, "UCX_PROTO_INFO": "y"} for environment in environments]
     for resource in options.resources:
         command = [__file__, resource, "--mib", str(options.mib), "--measure", str(options.measure)]
+        command += ["--without-error-handling"] if options.without_error_handling else []
         results, end, rest = pairs.run_pair(command, environments, options.seconds)
         print(f"\n{resource}: {end}")
         for result in results:
