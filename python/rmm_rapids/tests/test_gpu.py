@@ -7,10 +7,11 @@ import gc
 import os
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import rmm
+from rmm._cuda import gpu
 from rmm.pylibrmm.stream import Stream
 
 import rmm_engine_rapids
@@ -133,3 +134,60 @@ builtins.late = rmm.DeviceBuffer(size=1000)
 print("end")
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+@pytest.fixture
+def two_devices() -> Iterator[None]:
+    if gpu.getDeviceCount() < 2:
+        pytest.skip("needs two devices")
+    yield
+    gpu.setDevice(1)
+    rmm.mr.set_per_device_resource(1, rmm.mr.CudaMemoryResource())
+    gpu.setDevice(0)
+
+
+def live_blocks(resource: EngineMemoryResource) -> int:
+    figures = resource.figures()
+    assert figures is not None
+    return figures.live_blocks
+
+
+@pytest.mark.parametrize("configuration", ["elastic,max=2GiB", "pool,initial=256MiB", "cached"])
+def test_each_device_gets_its_memory_back_from_a_thread_on_the_other(two_devices: None, configuration: str) -> None:
+    resources = [rmm_engine_rapids.enable(configuration, device) for device in (0, 1)]
+    assert [resource.device for resource in resources] == [0, 1]
+    contents = [os.urandom(5 * MIB + 3), os.urandom(5 * MIB + 3)]
+    failures: list[BaseException] = []
+
+    def make(device: int) -> list[rmm.DeviceBuffer]:
+        gpu.setDevice(device)
+        return [rmm.DeviceBuffer.to_device(contents[device]) for _ in range(8)]
+
+    def free(device: int, buffers: list[rmm.DeviceBuffer]) -> None:
+        try:
+            gpu.setDevice(1 - device)
+            block = resources[device].allocate(1000)
+            for _ in range(4):
+                buffers.pop()
+            resources[device].deallocate(block, 1000)
+            assert gpu.getDevice() == 1 - device
+        except BaseException as failure:
+            failures.append(failure)
+
+    for _ in range(20):
+        made = [make(device) for device in (0, 1)]
+        assert [live_blocks(resource) for resource in resources] == [8, 8]
+        threads = [threading.Thread(target=free, args=(device, made[device])) for device in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert [live_blocks(resource) for resource in resources] == [4, 4]
+        for device in (0, 1):
+            made[device] += make(device)  # takes the memory that the thread gave back
+        for device in (0, 1):
+            gpu.setDevice(device)
+            assert all(buffer.tobytes() == contents[device] for buffer in made[device])
+            made[device].clear()
+    assert [live_blocks(resource) for resource in resources] == [0, 0]
