@@ -3,8 +3,8 @@
 include("${CMAKE_CURRENT_LIST_DIR}/rmm_gpu_share.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/rmm_unite_tests.cmake")
 
-# What all sources of test programs are compiled with. Most of the time of the suite goes into compiling it: -O1 takes a quarter
-# less than -O2, and what the tests include besides the library, most of it GoogleTest, is compiled once.
+# Options of all sources of test programs. The suite takes longer to compile than to run. -O1 compiles in a quarter less time than -O2.
+# Headers of other libraries, mostly GoogleTest's, are precompiled.
 add_library(rmm_test_compilation INTERFACE)
 target_link_libraries(rmm_test_compilation INTERFACE rmm_program GTest::gmock GTest::gtest)
 target_compile_options(
@@ -13,7 +13,7 @@ target_compile_options(
 target_compile_features(rmm_test_compilation INTERFACE cxx_std_17)
 add_library(rmm_death_test_style OBJECT "${PROJECT_SOURCE_DIR}/tests/support/death_test_style.cpp")
 target_link_libraries(rmm_death_test_style PRIVATE rmm_test_compilation)
-target_compile_options(rmm_death_test_style PRIVATE -fPIE) # as programs; what is compiled once has to have the same options
+target_compile_options(rmm_death_test_style PRIVATE -fPIE) # the option of programs, which a precompiled header has to share
 target_precompile_headers(
   rmm_death_test_style
   PRIVATE
@@ -23,7 +23,7 @@ target_precompile_headers(
   $<$<COMPILE_LANGUAGE:CXX>:<random$<ANGLE-R>>
   $<$<COMPILE_LANGUAGE:CXX>:<thread$<ANGLE-R>>)
 
-# What all test programs link.
+# Libraries that all test programs link.
 add_library(rmm_test_options INTERFACE)
 target_link_libraries(rmm_test_options INTERFACE rmm_test_compilation GTest::gmock_main)
 target_link_options(rmm_test_options INTERFACE $<$<BOOL:${CODE_COVERAGE}>:--coverage>)
@@ -32,13 +32,13 @@ target_sources(rmm_test_options INTERFACE $<TARGET_OBJECTS:rmm_death_test_style>
 set(rmm_test_environment "")
 if(RMM_SANITIZE)
   set(rmm_test_environment
-      # A program of a test may load a library of ours that has the sanitizer without having it itself.
+      # A test may start a program without sanitizer that loads one of our libraries, which has it.
       ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1:verify_asan_link_order=0
       UBSAN_OPTIONS=print_stacktrace=1
       TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1)
 endif()
 
-# An emulator runs a program that tests start, too.
+# A program that a test starts runs in the emulator, too.
 if(CMAKE_CROSSCOMPILING_EMULATOR)
   list(GET CMAKE_CROSSCOMPILING_EMULATOR 0 rmm_test_emulator)
   find_program(RMM_TEST_EMULATOR "${rmm_test_emulator}" REQUIRED)
@@ -52,7 +52,7 @@ if(CMAKE_CROSSCOMPILING_EMULATOR)
   list(APPEND rmm_test_environment QEMU_SET_ENV=LD_PRELOAD=$<TARGET_FILE:rmm_emulated_exec> CUDASIM_MEMORY=4GiB)
 endif()
 
-# One program of rmm_add_test().
+# Adds one program of rmm_add_test().
 function(rmm_add_test_program name per_thread)
   cmake_parse_arguments(PARSE_ARGV 2 arg "BUSY" "GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
   rmm_set_program_rpath()
@@ -69,7 +69,7 @@ function(rmm_add_test_program name per_thread)
   target_link_libraries(${name} PRIVATE rmm_test_options ${arg_LIBRARIES})
   target_compile_definitions(${name} PRIVATE ${arg_DEFINITIONS})
   if(arg_BUSY AND RMM_QUICK_TESTS)
-    target_compile_options(${name} PRIVATE -O1) # what is precompiled is not optimized
+    target_compile_options(${name} PRIVATE -O1) # the precompiled header is not optimized
   else()
     target_precompile_headers(${name} REUSE_FROM rmm_death_test_style)
   endif()
@@ -83,7 +83,7 @@ function(rmm_add_test_program name per_thread)
   rmm_register_test(${name} ${arg_GPUS} ${arg_PERCENT})
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${rmm_test_environment}" TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
   if(arg_BUSY)
-    set_tests_properties(${name} PROPERTIES COST 60) # seconds, of which CTest thinks when it has not seen how many there are
+    set_tests_properties(${name} PROPERTIES COST 60) # the seconds that CTest assumes until it has measured them
   endif()
   set_property(GLOBAL APPEND PROPERTY RMM_TEST_PROGRAMS ${name})
   install(
@@ -96,12 +96,12 @@ endfunction()
 # rmm_add_test(NAME <X>_TEST SOURCES <file>... [GPUS <n>] [PERCENT <p>] [NO_PTDS | STREAMS] [VARIANT] [BUSY] [TIMEOUT <seconds>]
 #              [LABELS <label>...] [LIBRARIES <library>...] [DEFINITIONS <definition>...])
 #
-# A test program and, unless NO_PTDS, its twin <X>_PTDS_TEST compiled for the per-thread default stream. Both are tests of
-# CTest under their own names, and take <p> percent (5) of <n> GPUs (1) where CTest is told what GPUs there are.
+# Adds a test program and its twin <X>_PTDS_TEST, compiled for the per-thread default stream; NO_PTDS leaves the twin out. Each is a
+# CTest test of that name. If CTest is told what GPUs there are, a test takes <p> percent (5) of <n> GPUs (1).
 #
-# With RMM_BUILD_PTDS_TESTS=STREAMS only programs whose subject is the order of streams (STREAMS) have a twin. With RMM_QUICK_TESTS
-# those that compile the sources of another program with other definitions (VARIANT) are left out, and programs that run longer than
-# their compilation takes (BUSY) are optimized. CTest starts those first, so that none of them runs alone at the end.
+# RMM_BUILD_PTDS_TESTS=STREAMS: only programs that test the order of streams (STREAMS) have a twin.
+# RMM_QUICK_TESTS: programs that compile the sources of another one with other definitions (VARIANT) are left out. Programs that run
+# longer than they compile (BUSY) are optimized, and CTest starts them first, so that none of them runs alone at the end.
 function(rmm_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "NO_PTDS;STREAMS;VARIANT;BUSY" "NAME;GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME MATCHES "_TEST$" OR NOT arg_SOURCES)

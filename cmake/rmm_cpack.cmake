@@ -21,10 +21,10 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "cuda-toolkit | nvidia-cuda-toolkit, cmake, pkg-config")
-if(RMM_USES_SPDLOG) # the package looks for it
+if(RMM_USES_SPDLOG) # rmm-config.cmake looks for it
   set(CPACK_DEBIAN_PACKAGE_DEPENDS libspdlog-dev)
 endif()
-# What the libraries of the package need themselves. Debian knows of no library of an NVIDIA toolkit.
+# The packages that the installed libraries need. Debian has no packages of the libraries in an NVIDIA toolkit.
 if(RMM_BACKEND STREQUAL "sim" OR NOT RMM_BUILD_ENVIRONMENT_LIBRARY)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/lib" "${CUDAToolkit_LIBRARY_DIR}")

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# The one rule for other people's code: a package that is on the system is used; only one that is missing is taken
-# through CPM, and CPM itself is downloaded only if no copy of it is at hand. With all packages installed configuring
-# never touches the network.
+# How other projects' packages are found. A package on the system is used. Only a missing one is downloaded, by CPM, and CPM is
+# downloaded only if there is no copy of it. If all packages are installed, configuring needs no network.
 #
 #   CPM_<name>_SOURCE       (variable)    build this copy of the package's sources, whatever is installed
 #   CPM_SOURCE_CACHE        (environment) folder of sources, and of CPM itself, that several builds share
-#   RMM_DOWNLOAD_MISSING    (variable)    OFF: stop with the message instead of downloading anything
+#   RMM_DOWNLOAD_MISSING    (variable)    OFF: download nothing; stop with a message that names what is missing
 
 include("${CMAKE_CURRENT_LIST_DIR}/rmm_find_package.cmake")
 
@@ -15,7 +14,7 @@ mark_as_advanced(RMM_DOWNLOAD_MISSING)
 
 set(rmm_cpm_version 0.40.2)
 
-# Makes CPMAddPackage() a command, if that is possible. A function must not hide it: CPM's commands are global.
+# Defines the command CPMAddPackage(), if possible. A macro, so that the variables that CPM sets are not lost at the end of a function.
 macro(rmm_load_cpm)
   if(NOT COMMAND CPMAddPackage)
     set(rmm_cpm_cached "$ENV{CPM_SOURCE_CACHE}/cpm")
@@ -46,9 +45,9 @@ endmacro()
 
 # rmm_dependency(<name> TARGETS <target>... INSTALL <words> [FIND_ARGS <argument>...] CPM_ARGS <argument>...)
 #
-# Provides the targets of package <name>, or ends with one message that says which package is missing and how to get it: <words>,
-# without a semicolon.
-# With FIND_ARGS the package is found by find_package(<name> <argument>...), else by rmm_find_package(<name>).
+# Provides the targets of package <name>. If that fails, configuring ends with a message that names the package and says how to get it
+# (<words>, without a semicolon). With FIND_ARGS the package is looked for by find_package(<name> <argument>...), else by
+# rmm_find_package(<name>).
 macro(rmm_dependency name)
   cmake_parse_arguments(rmm_dependency "" "INSTALL" "TARGETS;FIND_ARGS;CPM_ARGS" ${ARGN})
   list(GET rmm_dependency_TARGETS 0 rmm_dependency_target)
@@ -99,7 +98,7 @@ rmm_dependency(
   INSTALL "it comes with the CUDA toolkit (package cuda-nvtx)"
   CPM_ARGS GITHUB_REPOSITORY NVIDIA/NVTX GIT_TAG v3.2.0 SOURCE_SUBDIR c)
 
-# Only <rmm/logger.hpp> needs spdlog, and it says so itself; everything else works without.
+# Only <rmm/logger.hpp> needs spdlog, and reports it if it is missing. All other headers work without.
 set(RMM_USES_SPDLOG FALSE)
 if(RMM_USE_SPDLOG)
   rmm_find_package(spdlog)
@@ -111,7 +110,7 @@ rmm_promote_to_global(CUDA::toolkit CUDA::cudart CUDA::cudart_static CUDA::cudar
 rmm_define_thrust()
 
 if(RMM_BUILD_TESTS)
-  # Debian has the sources beside the libraries, which are for another processor.
+  # The installed libraries are for another processor, so Debian's copy of the sources is compiled.
   if(CMAKE_CROSSCOMPILING AND NOT CPM_GTest_SOURCE AND EXISTS /usr/src/googletest/CMakeLists.txt)
     find_package(GTest 1.12 QUIET GLOBAL)
     if(NOT TARGET GTest::gmock)

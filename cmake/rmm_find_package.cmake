@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# How the packages that rmm::rmm links are found on the system. Used by RMM's own build and, installed beside
-# rmm-config.cmake, by its consumers. Macros, so that the variables of the packages reach the caller.
+# Finds the packages that rmm::rmm links. RMM's own build uses this file, and so do its users: it is installed beside
+# rmm-config.cmake. These are macros, so that the packages' variables reach the caller.
 
-# Finds one of CUDAToolkit, CCCL, nvtx3, spdlog and makes its targets visible in the whole project. Says whether that
-# worked in rmm_found_<name>.
+# Finds one of CUDAToolkit, CCCL, nvtx3 and spdlog, and makes its targets visible in the whole project. Sets rmm_found_<name> to
+# whether that worked.
 macro(rmm_find_package name)
   set(rmm_found_${name} FALSE)
   if("${name}" STREQUAL "CUDAToolkit")
-    # CMake 3.25.1 (Debian 12) sets a property of CUDA::nvToolsExt, which toolkits since 12 lack, in every project that
-    # requires CMake 3.25. The module has to believe in an older project until CMake 3.26 is required.
+    # In a project that requires CMake 3.25, the module of CMake 3.25.1 (Debian 12) sets a property of CUDA::nvToolsExt, which toolkits
+    # from 12 on lack. So the module gets the policies of an older project until CMake 3.26 is required.
     set(rmm_minimum_required_version "${CMAKE_MINIMUM_REQUIRED_VERSION}")
     set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
     find_package(CUDAToolkit 11.4 QUIET GLOBAL)
@@ -36,7 +36,7 @@ macro(rmm_find_package name)
       find_package(nvtx3 CONFIG QUIET GLOBAL)
     endif()
     if(NOT TARGET nvtx3::nvtx3-cpp)
-      # The toolkit has the headers without a package that defines this target.
+      # The toolkit has the headers, but no package that defines this target.
       find_path(
         RMM_NVTX3_INCLUDE_DIR nvtx3/nvtx3.hpp
         HINTS ${CUDAToolkit_INCLUDE_DIRS}
@@ -62,14 +62,14 @@ macro(rmm_find_package name)
   endif()
 endmacro()
 
-# Makes the named targets visible in the whole project, as rmm::rmm is, where an earlier find_package() in this folder had
-# imported them for this folder alone. CMake allows this only in the folder that imported a target. A target that a parent
-# folder imported stays as it is: rmm::rmm looks its dependencies up in the folder that made it, which sees that target.
-# Name either all targets of an export set or none: its package refuses to be found where only some of them are visible.
+# Makes the named targets visible in the whole project, as rmm::rmm is, if an earlier find_package() in this folder has imported them
+# for this folder alone. CMake allows that only in the folder that imported a target. A target of a parent folder can stay as it
+# is, because rmm::rmm looks for its dependencies in the folder that made it, which sees that target.
+# Name all targets of an export set or none of them: a package is not found if only some of its targets are visible.
 macro(rmm_promote_to_global)
   get_directory_property(rmm_imported_here IMPORTED_TARGETS)
   foreach(rmm_target ${ARGN})
-    list(FIND rmm_imported_here "${rmm_target}" rmm_place) # not IN_LIST, which old policies of the caller refuse
+    list(FIND rmm_imported_here "${rmm_target}" rmm_place) # IN_LIST fails with old policies of the caller
     if(NOT rmm_place EQUAL -1)
       set_target_properties(${rmm_target} PROPERTIES IMPORTED_GLOBAL TRUE)
     endif()
@@ -79,7 +79,8 @@ macro(rmm_promote_to_global)
   unset(rmm_target)
 endmacro()
 
-# Defines rmm::Thrust, the Thrust that comes with rmm::rmm. Its systems are those of CCCL::CCCL: a program has one Thrust.
+# Defines rmm::Thrust, the Thrust that comes with rmm::rmm. It uses the host and device systems of CCCL::CCCL, since a program can
+# have one Thrust only.
 macro(rmm_define_thrust)
   if(NOT TARGET rmm::Thrust)
     add_library(rmm::Thrust INTERFACE IMPORTED GLOBAL)
@@ -88,7 +89,7 @@ macro(rmm_define_thrust)
     else()
       set(rmm_thrust CCCL::CCCL)
     endif()
-    # Thrust includes headers of the CUDA runtime, and does not say so.
+    # Thrust includes headers of the CUDA runtime, but its target does not link the runtime.
     set_target_properties(rmm::Thrust PROPERTIES INTERFACE_LINK_LIBRARIES "${rmm_thrust};CUDA::toolkit")
     unset(rmm_thrust)
   endif()

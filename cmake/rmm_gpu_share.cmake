@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# How tests share GPUs. CTest hands out shares when it is given the file resource_spec.json that is written here:
+# How tests share GPUs. CTest gives each test a share if it gets the file resource_spec.json, which is written here:
 #
 #   ctest --resource-spec-file resource_spec.json -j 8
 #
-# Each test then sees only the GPUs it was given. Without that option, and on the simulator, tests see all of them.
+# Then each test sees only the GPUs of its share. Without that option, and on the simulator, a test sees all GPUs.
 
 if(RMM_BACKEND STREQUAL "cuda")
   find_program(RMM_NVIDIA_SMI nvidia-smi)

@@ -11,7 +11,7 @@ install(
   INCLUDES
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 
-# The library rapids_logger has a file of this name, which stays. Ours says what it defines.
+# The library rapids_logger has a file of this name, which is kept if it is installed. Ours contains RMM_PROVIDES_RAPIDS_LOGGER.
 if(RMM_INSTALL_RAPIDS_LOGGER)
   cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE rmm_include_dir)
   install(
@@ -37,7 +37,7 @@ if(RMM_BUILD_SIMULATOR)
     FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 endif()
 
-# The package, for the install tree and, with the same names, for the build tree (usable as rmm_ROOT).
+# The CMake package. It exists in the installation and, with the same names, in the build tree, which can be used as rmm_ROOT.
 install(
   EXPORT rmm-exports
   FILE rmm-targets.cmake
@@ -61,7 +61,7 @@ include("${CMAKE_CURRENT_LIST_DIR}/rmm_pkg_config.cmake")
 install(FILES "${PROJECT_SOURCE_DIR}/cmake/rmm_compiled.cpp" DESTINATION "${CMAKE_INSTALL_DATADIR}/rmm")
 install(FILES "${PROJECT_SOURCE_DIR}/tools/gdb/rmm_printers.py" DESTINATION "${CMAKE_INSTALL_DATADIR}/rmm/gdb")
 
-# For gdb in the build tree: our printers, and Thrust's where CCCL is built from its sources; the toolkit has none.
+# For gdb in the build tree: our printers, and Thrust's if CCCL is built from its sources. The toolkit has no printers.
 set(rmm_thrust_printers "")
 if(EXISTS "${CCCL_SOURCE_DIR}/thrust/scripts/gdb-pretty-printers.py")
   set(rmm_thrust_printers "source ${CCCL_SOURCE_DIR}/thrust/scripts/gdb-pretty-printers.py")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Every option of the project, and what follows from it. Nothing here looks at a dependency.
+# All options of the project, and the variables that follow from them. No package is looked for here.
 
 option(RMM_NVTX "Mark ranges for NVIDIA's profilers (NVTX)" OFF)
 option(CUDA_STATIC_RUNTIME "Link the static CUDA runtime" OFF)
@@ -22,7 +22,7 @@ set_property(CACHE THRUST_HOST_SYSTEM PROPERTY STRINGS CPP OMP TBB)
 set(THRUST_DEVICE_SYSTEM CUDA CACHE STRING "Device system of the Thrust that consumers get")
 set_property(CACHE THRUST_DEVICE_SYSTEM PROPERTY STRINGS CUDA CPP OMP TBB)
 
-# Inside another project only the library is configured, whatever that project's own BUILD_TESTS says.
+# In another project only the library is configured, even if that project sets BUILD_TESTS for itself.
 set(RMM_BUILD_TESTS OFF)
 set(RMM_BUILD_BENCHMARKS OFF)
 set(RMM_BUILD_EXAMPLES OFF)
@@ -75,7 +75,7 @@ if(NOT RMM_SANITIZE MATCHES "^(|address|undefined|address,undefined|thread)$")
   message(FATAL_ERROR "RMM_SANITIZE is '${RMM_SANITIZE}'; it takes address, undefined, address,undefined or thread.")
 endif()
 
-# The CUDA runtime that our own programs link: the real one where there is a GPU, else the simulator.
+# The CUDA runtime that this project's programs link: the real one if there is a GPU, else the simulator.
 set(RMM_CUDA_BACKEND auto CACHE STRING "CUDA runtime of tests, benchmarks and examples: auto, cuda or sim")
 set_property(CACHE RMM_CUDA_BACKEND PROPERTY STRINGS auto cuda sim)
 if(RMM_CUDA_BACKEND STREQUAL "auto")
@@ -96,7 +96,7 @@ else()
   message(FATAL_ERROR "RMM_CUDA_BACKEND is '${RMM_CUDA_BACKEND}'; it takes auto, cuda or sim.")
 endif()
 
-# To test with other releases of CUDA than the toolkit's; CCCL_ROOT names the CCCL that goes with it.
+# For tests with another release of CUDA than the toolkit's. CCCL_ROOT names the CCCL of that release.
 set(RMM_CUDA_INCLUDE_DIR "" CACHE PATH "Headers of the CUDA runtime that come before the toolkit's, on the simulator")
 mark_as_advanced(RMM_CUDA_INCLUDE_DIR)
 if(RMM_CUDA_INCLUDE_DIR AND NOT (RMM_BACKEND STREQUAL "sim" AND EXISTS "${RMM_CUDA_INCLUDE_DIR}/cuda_runtime_api.h"))

@@ -6,10 +6,11 @@
 #   c++ test.cpp $(pkg-config --cflags --libs rmm-cudart-sim rmm)      the simulator first; it runs without a GPU
 #   cc app.c $(pkg-config --cflags --libs rmm-c)                       the C interface
 #
-# They find the package from where they lie, so it can be moved. The toolkit and the other packages are named by the folders
-# that this build found them in.
+# Their paths are relative to themselves, so an installation can be moved. The toolkit and the other packages are named by the folders
+# in which this build found them.
 
-# rmm_dependency_includes(<variable> <target>...): the folders of the headers of what is a target, as a list made by the generator.
+# rmm_dependency_includes(<variable> <target>...): sets the variable to a generator expression that lists the include folders of those
+# of the names that are targets.
 function(rmm_dependency_includes variable)
   set(folders "")
   foreach(target IN LISTS ARGN)
@@ -52,9 +53,9 @@ else()
 endif()
 set(rmm_libraries "${rmm_runtime} -ldl")
 if(RMM_USES_SPDLOG AND TARGET fmt::fmt)
-  string(APPEND rmm_libraries " -lfmt") # of rmm/logger.hpp
+  string(APPEND rmm_libraries " -lfmt") # rmm/logger.hpp needs it
 endif()
-# The type of a program's build decides on CCCL's assertions, not that of this one.
+# Whether CCCL's assertions are on is decided by a program's build, not by this one.
 set(rmm_definitions "$<FILTER:${rmm_definitions},EXCLUDE,^CCCL_ENABLE_ASSERTIONS$>")
 rmm_pkg_config(
   rmm "${PROJECT_DESCRIPTION}" "-I\${includedir} -I\"$<JOIN:${rmm_includes},\" -I\">\" -D$<JOIN:${rmm_definitions}, -D>"

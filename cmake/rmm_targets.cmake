@@ -2,13 +2,13 @@
 
 # Interface libraries and functions for the programs of this project. None of them is exported.
 
-# g++ up to 12 sees errors in its own strings and shared pointers where it compiles C++20 with -O3.
+# g++ up to 12 warns of its own strings and shared pointers in C++20 with -O3.
 set(warnings_about_the_standard_library "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   set(warnings_about_the_standard_library
       $<$<COMPILE_LANGUAGE:CXX>:-Wno-error=array-bounds;-Wno-error=restrict;-Wno-error=stringop-overflow>)
 endif()
-# Compilers to come warn of more; only who develops this project has to mind at once.
+# Warnings are errors only in this project itself: a later compiler may warn of more, which must not end another project's build.
 set(warnings_are_errors "")
 if(PROJECT_IS_TOP_LEVEL)
   set(warnings_are_errors -Werror)
@@ -29,10 +29,10 @@ if(RMM_SANITIZE)
   set(sanitizer_flags -fsanitize=${RMM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   set(sanitizer_libraries -fsanitize=${RMM_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    list(APPEND sanitizer_flags -fno-sanitize=function) # the driver's are called with the runtime's names of the same types
+    list(APPEND sanitizer_flags -fno-sanitize=function) # the driver's functions are called through types of the runtime, which are the same under other names
     if(RMM_SANITIZE MATCHES "address" OR CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 19)
-      # Its library as a shared one, as g++ has it: tests replace some forms of operator new, and programs that are not
-      # sanitized load the simulator. That of ThreadSanitizer does not start so in clang++ 14.
+      # The sanitizer's library is linked as a shared one, as g++ does: tests replace some forms of operator new, and programs without
+      # sanitizer load the simulator. ThreadSanitizer's shared library of clang++ 14 does not start.
       string(REGEX REPLACE "^(.).*" "\\1san" sanitizer_name "${RMM_SANITIZE}")
       execute_process(
         COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=libclang_rt.${sanitizer_name}-${CMAKE_SYSTEM_PROCESSOR}.so
@@ -46,7 +46,7 @@ if(RMM_SANITIZE)
   target_link_options(rmm_sanitizers INTERFACE ${sanitizer_libraries})
 endif()
 
-# Definitions and options of every test, benchmark and example program.
+# Definitions and options of all test, benchmark and example programs.
 add_library(rmm_program INTERFACE)
 target_compile_definitions(
   rmm_program
@@ -56,15 +56,15 @@ target_compile_definitions(
 target_include_directories(rmm_program INTERFACE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(rmm_program INTERFACE rmm_warnings rmm_sanitizers)
 
-# Puts the headers of RMM_CUDA_INCLUDE_DIR before those of the toolkit.
+# Searches the headers of RMM_CUDA_INCLUDE_DIR before those of the toolkit.
 function(rmm_use_cuda_headers target)
   if(RMM_CUDA_INCLUDE_DIR)
     target_include_directories(${target} SYSTEM BEFORE PRIVATE "${RMM_CUDA_INCLUDE_DIR}")
   endif()
 endfunction()
 
-# rmm_use_backend(<target>): links the library, and the CUDA runtime that RMM_CUDA_BACKEND names, into a target of ours.
-# With the simulator the real runtime is not on the link line at all, so no call can slip through to it.
+# rmm_use_backend(<target>): links the library, and the CUDA runtime that RMM_CUDA_BACKEND names, to a target of this project.
+# With the simulator, the real runtime is not linked, so that no call can reach it.
 function(rmm_use_backend target)
   if(RMM_BACKEND STREQUAL "sim")
     set_target_properties(${target} PROPERTIES RMM_LINK_SIMULATOR ON CUDA_RUNTIME_LIBRARY None)
@@ -78,15 +78,15 @@ function(rmm_use_backend target)
   target_link_libraries(${target} PRIVATE rmm)
 endfunction()
 
-# Programs and their modules, installed two folders below bin, find the libraries of the package. Whoever sets
-# CMAKE_INSTALL_RPATH puts them elsewhere.
+# Programs and their modules are installed two folders below bin, and find the package's libraries from there. If
+# CMAKE_INSTALL_RPATH is set, it is used instead.
 macro(rmm_set_program_rpath)
   if(NOT DEFINED CMAKE_INSTALL_RPATH)
     set(CMAKE_INSTALL_RPATH "\$ORIGIN/../../../${CMAKE_INSTALL_LIBDIR}")
   endif()
 endmacro()
 
-# rmm_doc makes the site of the documentation in docs/html of the build folder.
+# The target rmm_doc builds the documentation's site in docs/html of the build folder.
 if(PROJECT_IS_TOP_LEVEL)
   add_custom_target(
     rmm_doc

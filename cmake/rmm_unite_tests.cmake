@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Test programs of few large files. Most of the time of a suite goes into compiling headers and instantiating templates again for
-# each file: a unit, one file that includes several, does that once for all of them.
+# Builds test programs from a few large files. Most of the compile time goes into headers and templates, again for each file. A unit
+# is one file that includes several files of tests, so that it pays for them once.
 #
-# Each file of tests keeps its names to itself: a unit includes all headers first, and then each file in a namespace of its own.
-# This file also is the script that writes a unit: cmake -Dunit=<file> "-Dsources=<file>;..." -P rmm_unite_tests.cmake
+# The names of two files of tests cannot clash: a unit includes all headers first, and then each file in a namespace of its own.
+# This file is also the script that writes a unit: cmake -Dunit=<file> "-Dsources=<file>;..." -P rmm_unite_tests.cmake
 
 # rmm_includes_of(<file> <variable>): the headers that the file includes, as a unit in another folder has to name them.
 function(rmm_includes_of source variable)
   cmake_path(GET source PARENT_PATH folder)
   file(STRINGS "${source}" lines REGEX "^#include ")
-  list(FILTER lines EXCLUDE REGEX "\\.inc\"") # parts of the file itself
+  list(FILTER lines EXCLUDE REGEX "\\.inc\"") # these are parts of the file
   set(includes "")
   foreach(line IN LISTS lines)
     if(line MATCHES "^#include \"(.*)\"")
       cmake_path(ABSOLUTE_PATH CMAKE_MATCH_1 BASE_DIRECTORY "${folder}" NORMALIZE OUTPUT_VARIABLE header)
-      if(EXISTS "${header}") # else it is found where the compiler is told to look
+      if(EXISTS "${header}") # else the compiler finds it in its include folders
         set(line "#include \"${header}\"")
       endif()
     endif()
@@ -33,7 +33,7 @@ function(rmm_write_unit unit)
   foreach(source IN LISTS ARGN)
     rmm_includes_of("${source}" includes)
     list(APPEND headers ${includes})
-    # Names that a file declares in a namespace of a fixture's header, which has it globally.
+    # Namespaces that are global in headers of fixtures, and in which a file declares names.
     set(opens "")
     file(STRINGS "${source}" opened REGEX "^namespace [a-z_:]+ {$")
     if(opened MATCHES "namespace cudasim_tests {")
@@ -43,7 +43,7 @@ function(rmm_write_unit unit)
     string(APPEND files "\nnamespace unit_${number} {\n${opens}#include \"${source}\"\n}\n")
   endforeach()
   list(REMOVE_DUPLICATES headers)
-  # Headers of the library come first: what those of tests and tools declare may hide a name that another library looks up.
+  # The library's headers come first, because a name of a header of tests or tools may hide one that another library looks up.
   set(headers_of_others ${headers})
   list(FILTER headers_of_others EXCLUDE REGEX "^#include <rmm/")
   list(FILTER headers INCLUDE REGEX "^#include <rmm/")
@@ -53,7 +53,7 @@ function(rmm_write_unit unit)
   if(EXISTS "${unit}")
     file(READ "${unit}" present)
   endif()
-  if(NOT text STREQUAL "${present}") # what has not changed is not compiled again
+  if(NOT text STREQUAL "${present}") # an unchanged unit is not compiled again
     file(WRITE "${unit}" "${text}")
   endif()
 endfunction()
@@ -63,11 +63,11 @@ if(CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-# A unit is at most about as long as what a compiler takes half a minute for.
+# A unit has about that many lines at most. A compiler takes half a minute for them.
 set(rmm_unit_lines 2500)
 
-# rmm_can_be_united(<file> <variable>): whether a file may stand in a namespace, beside others. One that defines a macro before it
-# includes a header, or declares or instantiates something in a namespace that is not its own, may not.
+# rmm_can_be_united(<file> <variable>): sets the variable to whether a file can be part of a unit. It cannot if it defines a macro
+# before it includes a header, or declares or instantiates something in a namespace that is not its own.
 function(rmm_can_be_united source variable)
   set(${variable} FALSE PARENT_SCOPE)
   if(NOT source MATCHES "_tests\\.cpp$" OR NOT EXISTS "${source}")
@@ -83,7 +83,7 @@ function(rmm_can_be_united source variable)
   set(${variable} TRUE PARENT_SCOPE)
 endfunction()
 
-# rmm_unite_tests(<target> <variable> <source>...): the sources that the target is to be made of instead of those.
+# rmm_unite_tests(<target> <variable> <source>...): sets the variable to the sources that replace these in the target.
 function(rmm_unite_tests target variable)
   set(result "")
   set(units 0)

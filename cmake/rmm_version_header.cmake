@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# include/rmm/version_config.hpp is a file of the source tree, because the headers have to work without this build.
-# It must say what VERSION says.
+# include/rmm/version_config.hpp is in the source tree, because the headers have to work without this build. Configuring ends
+# with an error if its version is not that of the file VERSION.
 
 set(rmm_version_header "${PROJECT_SOURCE_DIR}/include/rmm/version_config.hpp")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${rmm_version_header}")
