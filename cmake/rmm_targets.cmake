@@ -5,8 +5,10 @@
 # g++ up to 12 warns of its own strings and shared pointers in C++20 with -O3.
 set(warnings_about_the_standard_library "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  set(warnings_about_the_standard_library
-      $<$<COMPILE_LANGUAGE:CXX>:-Wno-error=array-bounds;-Wno-error=restrict;-Wno-error=stringop-overflow>)
+  set(warnings_about_the_standard_library $<$<COMPILE_LANGUAGE:CXX>:-Wno-error=restrict;-Wno-error=stringop-overflow>)
+  if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12 OR CMAKE_CXX_STANDARD GREATER 17)
+    list(APPEND warnings_about_the_standard_library $<$<COMPILE_LANGUAGE:CXX>:-Wno-error=array-bounds>)
+  endif()
 endif()
 # Warnings are errors only in this project itself: a later compiler may warn of more, which must not end another project's build.
 set(warnings_are_errors "")
