@@ -689,7 +689,7 @@ void fork_during_a_call()
   is_called.get_future().wait();
   auto const child = ::fork();
   if (child == 0) {
-    ::alarm(20);  // a child has no alarm of its parent's
+    ::alarm(100);  // a child has no alarm of its parent's
     library.withdraw_source(number);
     std::_Exit(0);
   }
