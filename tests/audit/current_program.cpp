@@ -846,7 +846,7 @@ std::map<std::string, void (*)()> const scenarios{
 int main(int count, char** arguments)
 {
   REQUIRE(count == 2 && scenarios.count(arguments[1]) == 1);
-  ::alarm(120);  // ends a program that waits for ever
+  ::alarm(600);  // ends a program that waits for ever
   REQUIRE(::cudaFree(nullptr) == 0);
   scenarios.at(arguments[1])();
   std::printf("done\n");
