@@ -42,7 +42,12 @@ def test_an_error_of_the_runtime_is_printed_in_one_line(command: str) -> None:
     """For example, the variable CUDA_VISIBLE_DEVICES hides a device."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDASIM_DEVICES": "0"}
     done = subprocess.run(
-        [sys.executable, "-m", "rmm", command], env=environment, check=False, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "rmm", command],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 1
     assert "cudaErrorNoDevice" in done.stdout + done.stderr

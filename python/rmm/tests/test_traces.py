@@ -72,8 +72,8 @@ class Trace:
 
 
 def attempts() -> Iterator[int]:
-    """Numbers attempts to get stacks with functions of Python. An allocation waits 20 ms for them, which is too short when the machine is
-    busy. The next ones of two seconds do not ask."""
+    """Numbers attempts to get stacks with functions of Python. An allocation waits 20 ms for them, which is too short on a busy
+    machine. The next ones of two seconds do not ask."""
     for number in range(60):
         yield number
         time.sleep(2.1)
