@@ -447,13 +447,13 @@ def test_other_threads_run_while_callbacks_wait() -> None:
 
     def allocate(nbytes: int, stream: Stream) -> int:
         entered.set()
-        assert may_leave.wait(30)
+        assert may_leave.wait(300)
         return below.allocate(nbytes, stream)
 
     pool = rmm.mr.PoolMemoryResource(rmm.mr.CallbackMemoryResource(allocate, below.deallocate), 0)
     worker = threading.Thread(target=lambda: rmm.DeviceBuffer(size=10, mr=pool))
     worker.start()
-    assert entered.wait(30)
+    assert entered.wait(300)
     other = rmm.DeviceBuffer.to_device(b"abc")
     assert other.tobytes() == b"abc"
     may_leave.set()
