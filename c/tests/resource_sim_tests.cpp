@@ -75,7 +75,7 @@ TEST_F(CInterfaceTest, EndsAResourceOnceHoweverThreadsRace)
     std::atomic<int> waiting{5};
     auto const meet = [&] {
       --waiting;
-      while (waiting != 0) {}
+      while (waiting != 0) { std::this_thread::yield(); }
     };
     std::vector<std::thread> threads;
     for (auto* const block : blocks) {

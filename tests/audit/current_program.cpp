@@ -689,7 +689,7 @@ void fork_during_a_call()
   is_called.get_future().wait();
   auto const child = ::fork();
   if (child == 0) {
-    ::alarm(20);  // a child has no alarm of its parent's
+    ::alarm(100);  // a child has no alarm of its parent's
     library.withdraw_source(number);
     std::_Exit(0);
   }
@@ -846,7 +846,7 @@ std::map<std::string, void (*)()> const scenarios{
 int main(int count, char** arguments)
 {
   REQUIRE(count == 2 && scenarios.count(arguments[1]) == 1);
-  ::alarm(120);  // ends a program that waits for ever
+  ::alarm(600);  // ends a program that waits for ever
   REQUIRE(::cudaFree(nullptr) == 0);
   scenarios.at(arguments[1])();
   std::printf("done\n");

@@ -328,7 +328,7 @@ int main(int count, char** arguments)
 {
   REQUIRE(count == 2 && scenarios.count(arguments[1]) == 1);
   std::string const name{arguments[1]};
-  ::alarm(120);  // ends a program that waits for ever
+  ::alarm(600);  // ends a program that waits for ever
   if (name != "dlsym" && name != "without_driver" && name != "no_context") { ::cudaFree(nullptr); }
   scenarios.at(name)();
   std::printf("done\n");

@@ -302,7 +302,7 @@ TEST_F(StreamBehaviour, TellsItsIdAndWhetherItCapturesWhileAThreadWaitsToUseIt)
       EXPECT_EQ(status, cudaStreamCaptureStatusNone);
       EXPECT_EQ(cudaStreamGetId(a_, &id), cudaSuccess);
     });
-    EXPECT_EQ(asked.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    EXPECT_EQ(asked.wait_for(std::chrono::seconds(60)), std::future_status::ready);
     g.open();
     user.join();
     asked.wait();

@@ -6,7 +6,7 @@ cmake_minimum_required(VERSION 3.25)
 
 set(found "${program}.found")
 set(limit "-runs=${runs}")
-set(time_limit 500)
+set(time_limit 1500)
 if(DEFINED ENV{RMM_FUZZ_SECONDS})
   set(limit "-max_total_time=$ENV{RMM_FUZZ_SECONDS}")
   math(EXPR time_limit "$ENV{RMM_FUZZ_SECONDS} + 300")

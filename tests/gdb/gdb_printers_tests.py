@@ -23,7 +23,7 @@ def run_gdb(gdb, program, loader, said):
         commands += [f"echo \\n= {name}=", f"output {name}"]
     commands += ["echo \\n= end\\n", "kill"]
     arguments = [argument for command in commands for argument in ("-ex", command)]
-    done = subprocess.run([gdb, "-nx", "-batch", *arguments, program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([gdb, "-nx", "-batch", *arguments, program], capture_output=True, text=True, timeout=300, check=False)
     return done.stdout, done.stderr
 
 

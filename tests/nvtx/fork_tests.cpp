@@ -47,7 +47,7 @@ std::uint32_t add_slowly(char const* name, std::size_t length) noexcept
   while (!is_adding) { std::this_thread::yield(); }
   auto const child = ::fork();
   if (child == 0) {
-    ::alarm(20);  // ends the child if it waits for a thread that it does not have
+    ::alarm(100);  // ends the child if it waits for a thread that it does not have
     nvtxRangePushA("of the child");
     std::_Exit(table.name_of(*table.current()) == std::string_view{"of the child"} ? 0 : 3);
   }

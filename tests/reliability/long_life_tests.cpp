@@ -43,9 +43,10 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-constexpr std::size_t MiB            = std::size_t{1} << 20;
-constexpr std::size_t samples_of_run = 100;
-constexpr int threads_at_a_time      = 8;
+constexpr std::size_t MiB                 = std::size_t{1} << 20;
+constexpr std::size_t samples_of_run      = 100;
+constexpr std::uint64_t least_of_a_sample = 5000;  // requests, however slow the machine is
+constexpr int threads_at_a_time           = 8;
 
 [[nodiscard]] std::string variable(char const* name, std::string otherwise)
 {
@@ -61,6 +62,14 @@ class latency_counts {
   void add(std::uint64_t nanoseconds) noexcept
   {
     counts_[range_of(nanoseconds)].fetch_add(1, std::memory_order_relaxed);
+  }
+
+  /// Returns the number of latencies since the last take().
+  [[nodiscard]] std::uint64_t count() const noexcept
+  {
+    std::uint64_t result{};
+    for (auto const& each : counts_) { result += each.load(std::memory_order_relaxed); }
+    return result;
   }
 
   /// The latencies since the last call: their number, and percentiles in nanoseconds.
@@ -174,8 +183,9 @@ struct sample {
   return total - free;
 }
 
-/// Lets threads begin and end, and samples the process at equal intervals.
-std::vector<sample> run(rmm::mr::device_memory_resource& pool, std::chrono::duration<double> time)
+/// Lets threads begin and end, and samples the process at equal intervals, which are longer on a slow machine: each has some thousand
+/// requests.
+std::vector<sample> run(rmm::mr::device_memory_resource& pool, std::chrono::duration<double> time, std::size_t count)
 {
   latency_counts latencies;
   std::atomic<bool> ends{false};
@@ -188,8 +198,9 @@ std::vector<sample> run(rmm::mr::device_memory_resource& pool, std::chrono::dura
   }
   std::vector<sample> samples;
   auto const begin = steady::now();
-  for (std::size_t i = 1; i <= samples_of_run; ++i) {
-    std::this_thread::sleep_until(begin + std::chrono::duration_cast<steady::duration>(time * i / samples_of_run));
+  for (std::size_t i = 1; i <= count; ++i) {
+    std::this_thread::sleep_until(begin + std::chrono::duration_cast<steady::duration>(time * i / count));
+    while (latencies.count() < least_of_a_sample) { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }
     samples.push_back({std::chrono::duration<double>{steady::now() - begin}.count(),
                        latencies.take(),
                        host_bytes(),
@@ -223,12 +234,12 @@ void write_csv(std::string const& path, std::vector<sample> const& samples)
 
 // --- expectations at the end
 
-/// The median of one tenth of the samples. Tenths are counted from 0.
+/// The median of the samples from `begin` to `end`, in tenths of all.
 template <class Value>
-[[nodiscard]] double middle_of_tenth(std::vector<sample> const& samples, std::size_t tenth, Value value)
+[[nodiscard]] double middle_of(std::vector<sample> const& samples, std::size_t begin, std::size_t end, Value value)
 {
   std::vector<double> values;
-  for (auto i = samples.size() * tenth / 10; i != samples.size() * (tenth + 1) / 10; ++i) {
+  for (auto i = samples.size() * begin / 10; i != samples.size() * end / 10; ++i) {
     values.push_back(static_cast<double>(value(samples[i])));
   }
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
@@ -239,19 +250,42 @@ template <class Value>
 void expect_flat(std::vector<sample> const& samples)
 {
   auto const compare = [&](char const* what, double allowed, auto value) {
-    auto const before = middle_of_tenth(samples, 2, value);
-    auto const after  = middle_of_tenth(samples, 9, value);
+    auto const before = middle_of(samples, 2, 3, value);
+    auto const after  = middle_of(samples, 9, 10, value);
     std::printf("%s: %.1f MiB in the third tenth, %.1f MiB in the last\n", what, before / MiB, after / MiB);
     EXPECT_LE(after, 1.02 * before + allowed) << what;
   };
   compare("host memory", 2 * MiB, [](sample const& each) { return each.host_bytes; });
   compare("device memory", 64 * MiB, [](sample const& each) { return each.device_bytes; });
   compare("pool", 32 * MiB, [](sample const& each) { return each.pool_bytes; });
-  auto const p50   = [](sample const& each) { return each.latency.p50_ns; };
-  auto const first = middle_of_tenth(samples, 0, p50);
-  auto const last  = middle_of_tenth(samples, 9, p50);
+}
+
+[[nodiscard]] double middle_p50(std::vector<sample> const& samples, std::size_t begin, std::size_t end)
+{
+  return middle_of(samples, begin, end, [](sample const& each) { return each.latency.p50_ns; });
+}
+
+/// Expects that the last requests took about as long as the first. If they did not, the machine may be slower now, because other
+/// programs run. So the pool is then compared with new ones, in turn.
+void expect_fast(rmm::mr::device_memory_resource& pool,
+                 std::string const& configuration,
+                 std::vector<sample> const& samples,
+                 std::chrono::duration<double> time)
+{
+  auto first             = middle_p50(samples, 0, 1);
+  auto last              = middle_p50(samples, 9, 10);
+  auto const is_fast     = [&] { return last <= 1.5 * first + 100; };  // clocks are not exact to 100 ns
+  auto const run_shortly = [&](rmm::mr::device_memory_resource& which) {
+    return middle_p50(run(which, time / 10, samples_of_run / 10), 0, 10);
+  };
   std::printf("p50: %.0f ns in the first tenth, %.0f ns in the last\n", first, last);
-  EXPECT_LE(last, 1.5 * first + 100);  // clocks are not exact to 100 ns
+  for (int i = 0; i != 5 && !is_fast(); ++i) {
+    rmm::mr::configured_resource const other{configuration};
+    first = run_shortly(*other);
+    last  = run_shortly(pool);
+    std::printf("p50: %.0f ns of a new pool, %.0f ns of this one\n", first, last);
+  }
+  EXPECT_TRUE(is_fast()) << last << " ns, a new pool " << first << " ns";
 }
 
 /// Starts this test in further processes, which start no others, and waits for all.
@@ -281,12 +315,15 @@ TEST(LongLife, EndsAsFastAndAsSmallAsItBegins)
 {
   auto const processes = std::atoi(variable("RMM_SOAK_PROCESSES", "1").c_str());
   if (processes > 1) { return run_in_processes(processes); }
-  rmm::mr::configured_resource const resource{variable("RMM_SOAK_RESOURCE", "pool,initial=64MiB,max=4GiB")};
+  auto const configuration = variable("RMM_SOAK_RESOURCE", "pool,initial=64MiB,max=4GiB");
+  rmm::mr::configured_resource const resource{configuration};
   auto const seconds = std::strtod(variable("RMM_SOAK_SECONDS", RMM_USUAL_SOAK_SECONDS).c_str(), nullptr);
-  auto const samples = run(*resource, std::chrono::duration<double>{seconds});
+  std::chrono::duration<double> const time{seconds};
+  auto const samples = run(*resource, time, samples_of_run);
   if (auto const path = variable("RMM_SOAK_CSV", ""); !path.empty()) { write_csv(path, samples); }
   EXPECT_EQ(rmm::test::figures_of(*resource).value().live_bytes, 0U);
   expect_flat(samples);
+  expect_fast(*resource, configuration, samples, time);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ def test_a_program_without_a_driver_sees_no_difference() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
@@ -118,7 +118,7 @@ def run(program: str, **environment: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -243,10 +243,10 @@ def test_copies_have_memory_of_their_own_from_the_same_resource(cuda: rmm.mr.Cud
 def test_a_copy_waits_for_the_default_stream_and_for_no_other(is_default: bool) -> None:
     stream = DEFAULT_STREAM if is_default else Stream()
     runtime = ctypes.CDLL(str(Path(librmm.__file__).parent / "lib" / "libcudart_sim.so"))
-    done = Event()
+    is_copied, done = Event(), Event()
 
     def wait(_: object) -> None:
-        time.sleep(0.5)
+        is_copied.wait(0.5 if is_default else 30)  # a copy that waits for the other stream takes 30 s
         done.set()
 
     work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(wait)
@@ -254,6 +254,7 @@ def test_a_copy_waits_for_the_default_stream_and_for_no_other(is_default: bool) 
     assert runtime.cudaLaunchHostFunc(ctypes.c_void_p(stream.__cuda_stream__()[1]), work, None) == 0
     made = buffer.copy()
     assert done.is_set() == is_default
+    is_copied.set()
     assert made.tobytes(stream) == b"abc"
     assert done.is_set()
 

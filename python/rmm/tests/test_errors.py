@@ -32,7 +32,7 @@ def run(program: str, **environment: str) -> str:
         env={**os.environ, "CUDASIM_QUIET": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

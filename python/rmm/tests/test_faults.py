@@ -130,7 +130,7 @@ def run(scenario: str, folder: Path, *faults: str) -> dict[str, tuple[int, str]]
         env={**os.environ, "CUDASIM_QUIET": "1", "CUDASIM_REPORT": str(folder / "report.%p")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -148,7 +148,7 @@ print("modules", len(modules), "names", looked_at)
 def run(program: str, *arguments: str) -> str:
     """What a new interpreter prints."""
     command = [sys.executable, "-W", "error", *(arguments or ("-c", program))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout

@@ -29,7 +29,7 @@ def execute(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs Python with the packages of a folder."""
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        [sys.executable, *arguments], env=environment, check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, *arguments], env=environment, check=False, capture_output=True, text=True, timeout=300
     )
 
 

@@ -447,13 +447,13 @@ def test_other_threads_run_while_callbacks_wait() -> None:
 
     def allocate(nbytes: int, stream: Stream) -> int:
         entered.set()
-        assert may_leave.wait(30)
+        assert may_leave.wait(300)
         return below.allocate(nbytes, stream)
 
     pool = rmm.mr.PoolMemoryResource(rmm.mr.CallbackMemoryResource(allocate, below.deallocate), 0)
     worker = threading.Thread(target=lambda: rmm.DeviceBuffer(size=10, mr=pool))
     worker.start()
-    assert entered.wait(30)
+    assert entered.wait(300)
     other = rmm.DeviceBuffer.to_device(b"abc")
     assert other.tobytes() == b"abc"
     may_leave.set()
@@ -625,7 +625,7 @@ if child != 0:
 @pytest.mark.parametrize("is_set", ["set", "not set"])
 def test_a_forked_child_writes_nothing_of_its_parents_log(is_set: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM_THAT_FORKS, is_set]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
     lines = (tmp_path / "log.dev0.csv").read_text().splitlines()
     assert [line.split(",")[2] for line in lines] == ["Action", "allocate", "free"]
 

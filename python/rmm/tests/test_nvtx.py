@@ -82,7 +82,7 @@ def test_ranges_are_tags_in_the_figures_of_a_pool() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[('of the program', 512), ('aten::add', 256)]\n"

@@ -46,7 +46,7 @@ def execute(program: str, **environment: str) -> subprocess.CompletedProcess[str
         env={**os.environ, "CUDASIM_DEVICES": str(devices), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

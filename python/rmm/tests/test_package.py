@@ -26,7 +26,7 @@ def run(program: str, *options: str, **environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -289,7 +289,7 @@ del buffers
         env={**os.environ, "CUDASIM_REPORT": "-"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -259,7 +260,7 @@ is_growing.wait()
 {use}
 thread.join()
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
 def test_a_failure_callback_makes_room(pool: rmm.mr.PoolMemoryResource) -> None:
@@ -387,8 +388,9 @@ def test_threads_share_a_reservation_that_ends(pool: rmm.mr.PoolMemoryResource) 
 
     def work() -> None:
         begin.wait()
+        latest = time.monotonic() + 60
         try:
-            for _ in range(100_000):
+            while time.monotonic() < latest:
                 rmm.DeviceBuffer(size=1000, mr=task)
             errors.append(TimeoutError("the reservation does not end"))
         except RuntimeError as error:

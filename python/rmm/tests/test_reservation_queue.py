@@ -41,7 +41,7 @@ def test_a_request_waits_until_memory_is_free() -> None:
     wait_until(queue, 1)
     held.release()
     queue.notify()
-    worker.join(30)
+    worker.join(300)
     assert sizes == [MIB]
 
 
@@ -64,7 +64,7 @@ def test_requests_come_in_the_order_of_their_priority() -> None:
     held.release()
     queue.notify()
     for worker in workers:
-        worker.join(30)
+        worker.join(300)
     assert order == [3, 2, 1]
 
 

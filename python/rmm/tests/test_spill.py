@@ -154,13 +154,13 @@ def test_other_threads_run_while_a_function_waits() -> None:
 
     def spill(nbytes: int) -> int:
         entered.set()
-        assert may_leave.wait(30)
+        assert may_leave.wait(300)
         return 0
 
     resource = rmm.mr.SpillResourceAdaptor(pool(), spill, maximum=64 * KIB, spill_above=0.5)
     worker = threading.Thread(target=lambda: buffer(33, resource))
     worker.start()
-    assert entered.wait(30)
+    assert entered.wait(300)
     assert rmm.DeviceBuffer.to_device(b"abc").tobytes() == b"abc"
     may_leave.set()
     worker.join()

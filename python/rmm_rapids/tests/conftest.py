@@ -71,7 +71,7 @@ def run_program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
             check=False,
             cwd=tmp_path,
             env={**inherited, **environment},
-            timeout=120,
+            timeout=300,
         )
 
     return run

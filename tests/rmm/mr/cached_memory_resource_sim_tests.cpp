@@ -398,12 +398,11 @@ TEST_F(CachedThreads, TrimsBesideThreadsThatAllocate)
       });
     }
     std::size_t trims = 0;
-    while (working != 0) {
+    do {  // at least once, because the threads may have ended before this one runs again
       cache.trim_to(trims % 2 == 0 ? 0 : 4 * MiB);
       ++trims;
-    }
+    } while (working != 0);
     for (auto& thread : threads) { thread.join(); }
-    EXPECT_GT(trims, 0U);
     EXPECT_EQ(cache.figures().live_bytes, 0U);
   }
 }

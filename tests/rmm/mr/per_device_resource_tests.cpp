@@ -260,7 +260,7 @@ TEST_F(PerDeviceResourceTest, ReadersGetWholeReferencesWhileTheirMemoryIsUsedAga
       }
     });
   }
-  while (running < 2) {}
+  while (running < 2) { std::this_thread::yield(); }
   for (std::size_t i = 0; i < 100'000; ++i) {
     cuda_device_id const id{static_cast<int>(i % 2)};
     if (i % 3 == 0) {
@@ -640,7 +640,7 @@ TEST_F(PerDeviceResourceTest, ConcurrentSettersAndGettersSeeRegisteredResources)
       }
     });
   }
-  while (running < 2) {}
+  while (running < 2) { std::this_thread::yield(); }
   std::thread pointer_writer{[&] {
     for (int i = 0; i < rounds; ++i) {
       set_per_device_resource(cuda_device_id{all_ids[static_cast<std::size_t>(i) % all_ids.size()]},

@@ -795,7 +795,7 @@ TEST_F(Trace, AForkedChildEndsAlthoughAThreadOfItsParentTraces)
   for (int i = 0; i < 20; ++i) {
     auto const child = ::fork();
     if (child == 0) {
-      ::alarm(20);  // ends the child if it hangs
+      ::alarm(100);  // ends the child if it hangs
       mr.flush();
       ::_exit(0);
     }

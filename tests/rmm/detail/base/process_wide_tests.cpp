@@ -55,7 +55,7 @@ TEST(ProcessWideTest, ThreadsAgreeOnOneObjectAndDiscardOthers)
   for (int i = 0; i < count; ++i) {
     threads.emplace_back([&, i] {
       ++waiting;
-      while (waiting < count) {}
+      while (waiting < count) { std::this_thread::yield(); }
       found[static_cast<std::size_t>(i)] =
         &process_wide_object<counted>(rmm_test_anchor_of_threads, 1002, [] { return new counted; });
     });

@@ -78,7 +78,7 @@ TEST(SlowPath, KeepsFloorsRightWhenThreadsSetReasonsConcurrently)
     slow_path slow;
     std::atomic<bool> go{false};
     auto const toggle = [&](slow_path::reason why, bool last) {
-      while (!go.load()) {}
+      while (!go.load()) { std::this_thread::yield(); }
       for (int i = 0; i != 20; ++i) { slow.set(why, i % 2 == 0); }
       slow.set(why, last);
     };
