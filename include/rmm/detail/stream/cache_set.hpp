@@ -480,7 +480,7 @@ class basic_cache_set {
 
   /// Takes `bytes` bytes from a block or range of another cache, after a wait if the cache is for another stream. Returns nothing if none
   /// of the asked caches has one that is large enough and can be waited for. Requires that they are closed.
-  [[nodiscard]] taken_range take_from_other(std::size_t bytes, turn which, asker& who) noexcept
+  [[nodiscard]] taken_range take_from_other(std::size_t bytes, turn which, asker const& who) noexcept
   {
     capture_exemption const exemption;
     for (std::size_t i = 0; i != which.count; ++i) {
@@ -496,7 +496,6 @@ class basic_cache_set {
       if (!taken) { continue; }
       bool const reached = cache->event().is_reached();
       if (!same_stream && !reached && !(who.may_wait && cache->event().try_make_wait(who.stream))) {
-        who.wait_failed = true;
         ranges.insert({taken.begin, bytes}, 0, limits_.seams());
         continue;
       }

@@ -318,10 +318,8 @@ class graph_arena {
     return [this, store](address_range range, bool is_chunk) noexcept {
       if (auto* const owner = is_chunk ? nullptr : find_owner(range.begin)) {  // one graph freed a block of another
         owner->free_without_event(range);
-      } else if (is_chunk && store != 0) {
-        heap_.free_fenced(range, store);
       } else {
-        heap_.free_after_a_wait(range);  // a graph runs wherever it is launched
+        heap_.free_fenced(range, is_chunk ? store : 0);  // a graph runs wherever it is launched
       }
       return true;
     };

@@ -180,7 +180,7 @@ class shared_free_lists {
 
   /// Takes `bytes` bytes from the best fit in the stores of other streams, after a wait. If the stream cannot wait for that store, tries
   /// the next best one. Skips `own`.
-  [[nodiscard]] taken_range take_from_other(std::size_t bytes, free_store const* own, asker& who) noexcept
+  [[nodiscard]] taken_range take_from_other(std::size_t bytes, free_store const* own, asker const& who) noexcept
   {
     using place         = std::pair<std::size_t, std::size_t>;  // how large the range is, and which store has it
     constexpr auto none = range_set::no_limit;
@@ -190,13 +190,9 @@ class shared_free_lists {
         auto const& store = *stores_[at];
         place const here{&store == own ? 0 : store.ranges().good_fit(bytes), at};
         if (here.first == 0 || here <= refused || best <= here) { continue; }
-        if (!who.may_wait && !who.is_of_stream(store.identity())) {
-          who.wait_failed = true;
-        } else {
-          best = here;
-        }
+        if (who.may_wait || who.is_of_stream(store.identity())) { best = here; }
       }
-      RMM_ASSERT_EXPENSIVE(best.first != none || refused.first != 0 || who.wait_failed || !can_serve(bytes, own));
+      RMM_ASSERT_EXPENSIVE(best.first != none || refused.first != 0 || !who.may_wait || !can_serve(bytes, own));
       if (best.first == none) { return {}; }
       auto& store      = *stores_[best.second];
       auto const taken = store.ranges().take_good(bytes);
@@ -205,7 +201,6 @@ class shared_free_lists {
         ++waits_for_others_;
         return taken;
       }
-      who.wait_failed = true;
       store.ranges().insert({taken.begin, bytes}, taken.epoch, limits_.seams());  // where it was, so there is room
       refused = best;
     }

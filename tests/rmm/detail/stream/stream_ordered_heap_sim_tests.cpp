@@ -811,7 +811,7 @@ TEST_F(StreamOrderedHeapSim, CoalescesAcrossTheSeamOfAWithdrawnBlock)
     heap.deallocate(a, MiB, stream);
     heap.deallocate(b, MiB, stream);
     stream.synchronize();
-    ASSERT_EQ(heap.withdraw({first}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
+    ASSERT_EQ(heap.withdraw({first}, rmm::detail::leaving::at_once, stream).size(), 1U);
     heap.extend(first);
     EXPECT_EQ(heap.try_allocate(2 * MiB, stream), both);
     EXPECT_TRUE(heap.check_invariants());
@@ -830,10 +830,13 @@ TEST_F(StreamOrderedHeapSim, WithdrawsOnlyWholeBlocksAsBlocks)
     void* const whole = heap.add_block_and_allocate(both, 2 * MiB, 2 * MiB, stream);
     heap.deallocate(whole, 2 * MiB, stream);
     stream.synchronize();
-    EXPECT_TRUE(heap.withdraw_blocks(ranges{{begin, MiB}}, stream).empty());  // these blocks were added earlier
-    EXPECT_TRUE(heap.withdraw_blocks(ranges{{begin + MiB, MiB}}, stream).empty());
+    auto const withdraw = [&](ranges const& wanted) {
+      return heap.withdraw(wanted, rmm::detail::leaving::after_a_wait, stream, true);
+    };
+    EXPECT_TRUE(withdraw({{begin, MiB}}).empty());  // these blocks were added earlier
+    EXPECT_TRUE(withdraw({{begin + MiB, MiB}}).empty());
     EXPECT_EQ(heap.block_bytes(), 2 * MiB);
-    ASSERT_EQ(heap.withdraw_blocks(ranges{{begin, 2 * MiB}}, stream).size(), 1U);
+    ASSERT_EQ(withdraw({{begin, 2 * MiB}}).size(), 1U);
     EXPECT_EQ(heap.block_bytes(), 0U);
     EXPECT_TRUE(heap.check_invariants());
   }
@@ -854,7 +857,7 @@ TEST_F(StreamOrderedHeapSim, WithdrawsARangeFromTheMiddleOfABlock)
       heap.settle();
       if (i == 0) { continue; }  // makes 2, 4, 6, ... ranges before one is cut in two
       rmm::detail::address_range const middle{reinterpret_cast<std::uintptr_t>(block) + 64 * KiB, 64 * KiB};
-      ASSERT_EQ(heap.withdraw({middle}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
+      ASSERT_EQ(heap.withdraw({middle}, rmm::detail::leaving::at_once, stream).size(), 1U);
       EXPECT_TRUE(heap.check_invariants());
       EXPECT_EQ(heap.free_runs().size(), 1 + 2 * i);
     }
@@ -886,7 +889,7 @@ TEST_F(StreamOrderedHeapSim, LowersTheUnfencedLimitWhenTheHeapShrinks)
     static_cast<void>(heap.add_block_and_allocate(static_cast<char*>(both) + larger.bytes, MiB, 0, stream));
     ASSERT_NE(heap.try_allocate(256, stream), nullptr);  // makes the cache before the heap shrinks
     stream.synchronize();
-    ASSERT_EQ(heap.withdraw({larger}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
+    ASSERT_EQ(heap.withdraw({larger}, rmm::detail::leaving::at_once, stream).size(), 1U);
     std::vector<void*> mine;
     for (int i = 0; i < 4; ++i) { mine.push_back(heap.try_allocate(16 * KiB, stream)); }
     auto const events = cudasim::calls("cudaEventRecord");
