@@ -156,7 +156,7 @@ class basic_cache_set {
   [[nodiscard]] void* take_coalesced(stream_cache& cache, std::size_t bytes) const
   {
     if (!cache.has_unfenced() || fence(cache)) { cache.empty_stacks(); }
-    return cache.take_best(bytes);
+    return cache.take_good(bytes);
   }
 
   /// Puts a block into the cache. Returns false if there is no place.

@@ -111,9 +111,9 @@ class basic_captured_memory {
   {
     if (!others_capture) { retire_captures_but(who.capture); }
     taken_range taken{};
-    if (auto* const own = find_freed(who)) { taken = own->ranges.take_best(bytes); }
-    if (!taken) { taken = idle_.take_best(bytes); }
-    if (!taken && collect_reached()) { taken = idle_.take_best(bytes); }
+    if (auto* const own = find_freed(who)) { taken = own->ranges.take_good(bytes); }
+    if (!taken) { taken = idle_.take_good(bytes); }
+    if (!taken && collect_reached()) { taken = idle_.take_good(bytes); }
     if (!taken) { return nullptr; }
     RMM_ASSERT(find_chunk(taken.begin) != no_chunk);
     chunks_[find_chunk(taken.begin)].live_bytes += bytes;
