@@ -3,6 +3,7 @@
 
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -39,7 +40,11 @@ struct free_set {
     return store == other.store && cache == other.cache;
   }
 
-  [[nodiscard]] range_set& ranges() const noexcept { return store != nullptr ? store->ranges() : cache->ranges(); }
+  [[nodiscard]] range_set& ranges() const noexcept
+  {
+    RMM_ASSERT((store == nullptr) != (cache == nullptr));
+    return store != nullptr ? store->ranges() : cache->ranges();
+  }
 
   /// Returns the identity of the stream; 0 for the idle store.
   [[nodiscard]] std::uint64_t identity() const noexcept
@@ -279,6 +284,8 @@ class basic_free_sets {
     ++device_synchronizations_;
     for (auto const& cache : caches_) { cache->all_fenced(); }
     shared_.all_reached();
+    RMM_ASSERT(
+      detail::none_of(caches_.begin(), caches_.end(), [](auto const& cache) { return cache->has_unfenced(); }));
     RMM_ASSERT(detail::none_of(
       shared_.stores().begin(), shared_.stores().end(), [](auto const& store) { return store->has_fences(); }));
     RMM_ASSERT_EXPENSIVE(check_sum());

@@ -61,6 +61,7 @@ class basic_memory_search {
   /// The whole search; the comment of the class lists its steps. Returns null if no step finds memory. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD void* allocate_shared(std::size_t bytes, asker const& who)
   {
+    RMM_ASSERT(bytes % heap_granule == 0);
     if (knows_no_run_of(bytes)) { return nullptr; }
     caches_.reopen(who.cache);
     caches_.note_scarcity();
@@ -74,9 +75,8 @@ class basic_memory_search {
       bool refilled = caches_.refill(cache, shared_.idle(), bytes);
       if (!refilled) {
         shared_.poll(most_polls);
-        refilled = caches_.refill(cache, shared_.idle(), bytes);
+        refilled = caches_.refill(cache, shared_.idle(), bytes) || caches_.refill_from_own(cache, own, bytes);
       }
-      if (!refilled) { refilled = caches_.refill_from_own(cache, own, bytes); }
       void* const ptr = refilled ? caches_.take(cache, bytes) : nullptr;
       if (ptr != nullptr) { return ptr; }
       if (void* const coalesced = caches_.take_coalesced(cache, bytes)) { return coalesced; }
@@ -103,9 +103,13 @@ class basic_memory_search {
   /// Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD void* allocate_fenced(std::size_t bytes, asker const& who, device_waits::permission may)
   {
+    all_closed closed{caches_, who.cache};
+    if (knows_no_run_of(bytes)) {  // a pool that fails is full, and packs better if its caches coalesce (PACKING_TEST)
+      for (auto const& cache : caches_) { cache->empty_stacks(); }
+      return nullptr;
+    }
     if (!caches_.try_claim(who.cache)) { throw std::bad_alloc{}; }
     scope_guard cancel{[&]() noexcept { caches_.return_claim(who.cache); }};
-    all_closed closed{caches_, who.cache};
     auto taken = take_coalesced(bytes, who, closed);
     if (!taken && !caches_.has_no_run_of(bytes) && free_.try_wait_for_devices(may)) {
       caches_.begin_eager_fences();
@@ -122,6 +126,7 @@ class basic_memory_search {
   {
     if (!caches_.try_claim(nullptr)) { throw std::bad_alloc{}; }
     scope_guard cancel{[&]() noexcept { caches_.return_claim(nullptr); }};
+    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
     auto& idle = shared_.idle().ranges();
     auto taken = idle.take_good(bytes);
     if (!taken) {

@@ -153,7 +153,8 @@ class basic_piece_list {
     while (last != pieces_.end() && last[-1].range.end() < range.end() && are_neighbours(last[-1], *last)) { ++last; }
     if (last[-1].range.end() < range.end() || !may_leave(at, last, when, waiting) || !try_cut()) { return false; }
     cut(at, last, range);
-    at        = last - 1;
+    at = last - 1;
+    RMM_ASSERT(at->range.begin < range.end() && range.end() <= at->range.end());
     at->range = {range.end(), at->range.end() - range.end()};  // what is left above
     return true;
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
-#include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
@@ -24,6 +23,7 @@
 #include <rmm/detail/stream/cache_set.hpp>
 #include <rmm/detail/stream/device_waits.hpp>
 #include <rmm/detail/stream/free_sets.hpp>
+#include <rmm/detail/stream/free_store.hpp>
 #include <rmm/detail/stream/graph_arena.hpp>
 #include <rmm/detail/stream/memory_search.hpp>
 #include <rmm/detail/stream/piece_list.hpp>
@@ -36,7 +36,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <new>
 #include <optional>
 #include <utility>
@@ -204,24 +203,19 @@ class basic_stream_ordered_heap {
       }
       return graphs_.allocate(bytes, stream.value(), capture);
     }
-    bool has_none = false;
     {
       detail::mutex_lock const lock{mutex_};
-      has_none = search_.knows_no_run_of(bytes);
-      if (has_none && (how == reclaiming::before_growth || caches_.are_many())) { return nullptr; }
+      if (search_.knows_no_run_of(bytes) && (how == reclaiming::before_growth || caches_.are_many())) {
+        return nullptr;
+      }
       all_closed closed{caches_};
       if (!search_.may_have_run_of(bytes, closed)) { return nullptr; }
     }
-    auto* const cache  = has_none ? nullptr : caches_.find_or_make(stream.value(), true);
+    auto* const cache  = caches_.find_or_make(stream.value(), true);
+    auto const who     = asker::make(stream.value(), cache, capture.is_none());
     auto const waiting = device_waits::ask();
     fence_live_streams();
     detail::mutex_lock const lock{mutex_};
-    if (has_none) {  // a pool that fails is full, and packs better if its caches coalesce (PACKING_TEST)
-      all_closed const closed{caches_};
-      for (auto const& each : caches_) { each->empty_stacks(); }
-      return nullptr;
-    }
-    auto const who = asker::make(stream.value(), cache, capture.is_none());
     return search_.allocate_fenced(bytes, who, waiting);
   }
 
@@ -394,10 +388,7 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_COLD std::vector<address_range> blocks() const
   {
     detail::mutex_lock const lock{mutex_};
-    std::vector<address_range> all;
-    all.reserve(blocks_.count());
-    blocks_.for_each([&](address_range block) { all.push_back(block); });
-    return all;
+    return blocks_.all();
   }
 
   /// Takes free ranges out of the heap, and returns them. Takes those of `wanted` (ascending) that lie in one block, or are whole blocks,
@@ -483,7 +474,7 @@ class basic_stream_ordered_heap {
     }
     graphs_.clear();
     // Without the lock: upstream may be a heap too, which looks at what links this thread to others.
-    blocks_.for_each([&](address_range block) { release(to_pointer(block.begin), block.bytes); });
+    for (auto const block : blocks_.all()) { release(to_pointer(block.begin), block.bytes); }
     blocks_.clear();
     caches_.set_block_bytes(0);
   }
@@ -521,7 +512,7 @@ class basic_stream_ordered_heap {
       now.graph_bytes             = graphs_.bytes();
       now.live_bytes              = static_cast<std::size_t>(caches_.live_bytes()) - now.graph_bytes;
       now.reserved_bytes          = block_bytes();
-      now.upstream_blocks         = blocks_.count();
+      now.upstream_blocks         = blocks_.all().size();
       now.caches                  = caches_.count();
       now.from_other_streams      = shared_.waits_for_others();
       now.from_other_caches       = caches_.taken_from_others();
@@ -540,8 +531,7 @@ class basic_stream_ordered_heap {
         graphs_.for_each_unused([&](address_range range) {
           pieces.push_back({range, free_piece::place::graphs, true, 0});
         });
-        contents->blocks.clear();
-        blocks_.for_each([&](address_range block) { contents->blocks.push_back(block); });
+        contents->blocks = blocks_.all();
       }
     }
     RMM_ASSERT(now.largest_free_bytes <= now.free_bytes && (now.largest_free_bytes != 0) == (now.free_bytes != 0));

@@ -46,7 +46,12 @@ bool basic_stream_ordered_heap<Unused>::check_invariants() const noexcept
   if (claims < 0 || (live == 0 && graphs_.is_empty() && claims != 0)) { return false; }
   if (!free_.check_sum()) { return false; }  // H1
   collected_ranges all{pieces};
-  free_.for_each_piece([&](free_piece const& each) { all.add(each.range); });
+  std::size_t visited{};
+  free_.for_each_piece([&](free_piece const& each) {
+    all.add(each.range);
+    visited += each.range.bytes;
+  });
+  if (visited != free.bytes) { return false; }  // K2
   graphs_.for_each_chunk([&](address_range range) { all.add(range); });
   if (!all.are_disjoint()) { return false; }  // H1
   for (auto const range : all) {
