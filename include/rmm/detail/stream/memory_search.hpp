@@ -70,16 +70,16 @@ class basic_memory_search {
     bool const through_cache = who.cache != nullptr && !caches_.is_large(bytes);
     if (through_cache) {
       auto& cache = *who.cache;
-      if (void* const ptr = caches_.take(cache, bytes)) { return ptr; }  // it may have been kept out before
+      if (void* const ptr = caches_.take(cache, bytes)) { return ptr; }  // 1: it may have been kept out before
       if (!cache.try_make_room(1)) { throw std::bad_alloc{}; }
-      bool refilled = caches_.refill(cache, shared_.idle(), bytes);
+      bool refilled = caches_.refill(cache, shared_.idle(), bytes);  // 2
       if (!refilled) {
         shared_.poll(most_polls);
         refilled = caches_.refill(cache, shared_.idle(), bytes) || caches_.refill_from_own(cache, own, bytes);
       }
       void* const ptr = refilled ? caches_.take(cache, bytes) : nullptr;
       if (ptr != nullptr) { return ptr; }
-      if (void* const coalesced = caches_.take_coalesced(cache, bytes)) { return coalesced; }
+      if (void* const coalesced = caches_.take_coalesced(cache, bytes)) { return coalesced; }  // 3
     }
 
     if (!caches_.try_claim(who.cache)) { throw std::bad_alloc{}; }
@@ -87,13 +87,13 @@ class basic_memory_search {
     taken_range taken{};
     if (!through_cache) {
       shared_.poll(most_polls);
-      taken = shared_.take_own_or_idle(bytes, own);
+      taken = shared_.take_own_or_idle(bytes, own);  // 2
       if (!taken && who.cache != nullptr) {
-        if (void* const ptr = caches_.take_coalesced(*who.cache, bytes)) { return ptr; }  // has claimed for itself
+        if (void* const ptr = caches_.take_coalesced(*who.cache, bytes)) { return ptr; }  // 3: has claimed for itself
       }
     }
-    if (!taken) { taken = shared_.take_from_other(bytes, own, who); }
-    if (!taken) { taken = take_from_caches(bytes, own, who); }
+    if (!taken) { taken = shared_.take_from_other(bytes, own, who); }  // 4
+    if (!taken) { taken = take_from_caches(bytes, own, who); }         // 5, 6
     if (!taken) { return nullptr; }
     cancel.dismiss();
     return hand_out(taken, bytes, who.cache);
