@@ -416,6 +416,23 @@ TEST_F(StreamOrderedHeapSim, WaitsForTheDeviceOnlyIfThatServesTheRequest)
   EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
+TEST_F(StreamOrderedHeapSim, DoesNotWaitForTheDeviceIfFreeMemoryIsScattered)
+{
+  device_heap heap{MiB};
+  cudaStream_t foreign{};
+  ASSERT_EQ(cudaStreamCreate(&foreign), cudaSuccess);
+  std::vector<void*> blocks(4);
+  for (void*& block : blocks) { block = heap.allocate(256 * KiB, foreign); }
+  heap.deallocate(blocks[0], 256 * KiB, stream);
+  heap.deallocate(blocks[2], 256 * KiB, foreign);
+  since const then{heap};
+  EXPECT_EQ(heap.heap().allocate_reclaimed(512 * KiB, other), nullptr);
+  EXPECT_EQ(then.sources().device_synchronizations, 0U);
+  heap.deallocate(blocks[1], 256 * KiB, foreign);
+  EXPECT_NE(heap.heap().allocate_reclaimed(512 * KiB, other), nullptr);
+  EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
+}
+
 TEST_F(StreamOrderedHeapSim, RecordsEventsOnKnownStreamsBeforeWaitingForTheDevice)
 {
   device_heap heap{MiB};
