@@ -433,6 +433,23 @@ TEST_F(StreamOrderedHeapSim, DoesNotWaitForTheDeviceIfFreeMemoryIsScattered)
   EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
+TEST_F(StreamOrderedHeapSim, FencesEachFreeAfterAWaitForTheDevice)
+{
+  device_heap heap{MiB};
+  cudaStream_t foreign{};
+  ASSERT_EQ(cudaStreamCreate(&foreign), cudaSuccess);
+  static_cast<void>(heap.allocate(MiB - 8 * KiB, stream));
+  std::vector<void*> blocks(8);
+  for (void*& block : blocks) { block = heap.allocate(KiB, foreign); }
+  for (void* const block : blocks) { heap.deallocate(block, KiB, foreign); }  // events after the 1st, 3rd and 7th
+  void* const all = heap.heap().allocate_reclaimed(8 * KiB, other);
+  EXPECT_EQ(heap.figures().device_synchronizations, 1U);
+  heap.deallocate(all, 8 * KiB, foreign);
+  EXPECT_NE(heap.heap().allocate_reclaimed(8 * KiB, other), nullptr);
+  EXPECT_EQ(heap.figures().device_synchronizations, 1U);
+  EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
+}
+
 TEST_F(StreamOrderedHeapSim, RecordsEventsOnKnownStreamsBeforeWaitingForTheDevice)
 {
   device_heap heap{MiB};
