@@ -464,6 +464,7 @@ class basic_stream_ordered_heap {
     streams_.remove(end_listener_);
     graphs_.end_listening();
     {
+      capture_exemption const exemption;
       detail::mutex_lock const lock{mutex_};
       free_.wait_for_events();
       if (free_.add_up().pieces != free_.add_up(false).pieces) {  // some have no event
