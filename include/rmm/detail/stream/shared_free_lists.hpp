@@ -242,7 +242,8 @@ class shared_free_lists {
   {
     stores_.clear();
     idle_.ranges().clear();
-    RMM_ASSERT(idle_.is_empty());
+    limits_.reserve.take([](address_range) { return true; });
+    RMM_ASSERT(idle_.is_empty() && limits_.reserve.waiting() == 0);
   }
 
   /// Whether L3 to L6 hold, as far as they can be told, and those of all stores; O(ranges * log ranges). Defined in
