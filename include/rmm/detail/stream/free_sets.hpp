@@ -29,22 +29,15 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A store or a cache, as a set of free ranges that other streams may use after an event. Refers to it; empty if both are null.
+/// A store or a cache, as a set of free ranges that other streams may use after an event. Refers to it.
 struct free_set {
+  free_set() = default;
+  explicit free_set(free_store& from) noexcept : ranges{&from.ranges()}, store{&from} {}
+  explicit free_set(stream_cache& from) noexcept : ranges{&from.ranges()}, cache{&from} {}
+
+  range_set* ranges{};  ///< null: there is no set
   free_store* store{};
   stream_cache* cache{};
-
-  [[nodiscard]] bool is_none() const noexcept { return store == nullptr && cache == nullptr; }
-  [[nodiscard]] bool operator==(free_set const& other) const noexcept
-  {
-    return store == other.store && cache == other.cache;
-  }
-
-  [[nodiscard]] range_set& ranges() const noexcept
-  {
-    RMM_ASSERT((store == nullptr) != (cache == nullptr));
-    return store != nullptr ? store->ranges() : cache->ranges();
-  }
 
   /// Returns the identity of the stream; 0 for the idle store.
   [[nodiscard]] std::uint64_t identity() const noexcept
@@ -65,10 +58,10 @@ struct free_set {
       if (with_unfenced) { return {count, bytes}; }
       return {count - cache->unfenced_count(), bytes - cache->unfenced_bytes()};
     }
-    auto bytes = ranges().total_bytes();
-    if (!with_unfenced) { return {ranges().count(), bytes}; }
+    auto bytes = ranges->total_bytes();
+    if (!with_unfenced) { return {ranges->count(), bytes}; }
     for (auto const range : store->unfenced()) { bytes += range.bytes; }
-    return {ranges().count() + store->unfenced().size(), bytes};
+    return {ranges->count() + store->unfenced().size(), bytes};
   }
 
   // --- events; a cache has one, so its memory has no epochs ---
@@ -140,7 +133,7 @@ class basic_free_sets {
     std::size_t cached_bytes{};  ///< the part in caches
     free_set largest{};          ///< the set with the most ranges
 
-    [[nodiscard]] std::size_t pieces_elsewhere() const noexcept { return pieces - largest.ranges().count(); }
+    [[nodiscard]] std::size_t pieces_elsewhere() const noexcept { return pieces - largest.ranges->count(); }
   };
 
   /// Constant time for each cache and store.
@@ -152,7 +145,7 @@ class basic_free_sets {
       all.pieces += pieces;
       all.bytes += bytes;
       all.cached_bytes += set.cache != nullptr ? bytes : 0;
-      if (all.largest.is_none() || set.ranges().count() > all.largest.ranges().count()) { all.largest = set; }
+      if (all.largest.ranges == nullptr || set.ranges->count() > all.largest.ranges->count()) { all.largest = set; }
     });
     if (with_unfenced) {
       all.pieces += limits_.reserve.waiting();
@@ -173,7 +166,7 @@ class basic_free_sets {
   {
     // Two pieces of one set do not lie side by side. So a run has at most one piece of the largest set more than it has others.
     auto const all      = add_up();
-    auto const& largest = all.largest.ranges();
+    auto const& largest = *all.largest.ranges;
     auto const bound    = all.bytes - largest.total_bytes() + largest.most_bytes_of(all.pieces_elsewhere() + 1);
     RMM_ASSERT(bound <= all.bytes);
     return bound;
@@ -185,7 +178,7 @@ class basic_free_sets {
     std::size_t largest{};
     shared_.for_each_unfenced([&](address_range range) { largest = detail::max(largest, range.bytes); });
     for_each_set([&](free_set const& set) {
-      largest = detail::max(largest, set.store != nullptr ? set.ranges().largest() : set.cache->largest_piece());
+      largest = detail::max(largest, set.store != nullptr ? set.ranges->largest() : set.cache->largest_piece());
     });
     return largest;
   }
@@ -196,9 +189,9 @@ class basic_free_sets {
   template <class Visit>
   void for_each_set(Visit&& visit) const
   {
-    visit(free_set{&shared_.idle(), nullptr});
-    for (auto const& store : shared_.stores()) { visit(free_set{store.get(), nullptr}); }
-    for (auto const& cache : caches_) { visit(free_set{nullptr, cache.get()}); }
+    visit(free_set{shared_.idle()});
+    for (auto const& store : shared_.stores()) { visit(free_set{*store}); }
+    for (auto const& cache : caches_) { visit(free_set{*cache}); }
   }
 
   /// Calls visit(free_piece) for each free piece.
@@ -213,7 +206,7 @@ class basic_free_sets {
           visit(free_piece{range, place::cache, fenced, stream});
         });
       }
-      set.ranges().for_each([&](address_range range, std::uint64_t) {
+      set.ranges->for_each([&](address_range range, std::uint64_t) {
         visit(free_piece{range, place::store, true, stream});
       });
       for (auto const range : set.store->unfenced()) { visit(free_piece{range, place::store, false, stream}); }

@@ -83,7 +83,7 @@ class basic_piece_list {
     if (all.bytes < wanted.least_bytes && wanted.edges == nullptr) { return; }
 
     // The largest set is searched for what touches the others if it has more ranges than all of them.
-    auto const& largest = all.largest.ranges();
+    auto const& largest = *all.largest.ranges;
     bool const is_large = wanted.least_bytes != 0 && largest.count() > detail::max(few_ranges, all.pieces_elsewhere());
     auto const partial  = is_large ? all.largest : free_set{};
     auto const count    = is_large ? all.pieces_elsewhere() : all.pieces;
@@ -216,7 +216,7 @@ class basic_piece_list {
       RMM_ASSERT(at->is_fenced && at->range.begin < range.end() && range.begin < at->range.end());
       auto const begin = detail::max(at->range.begin, range.begin);
       auto const taken =
-        at->set.ranges().take_exact({begin, detail::min(at->range.end(), range.end()) - begin}, at->range.begin);
+        at->set.ranges->take_exact({begin, detail::min(at->range.end(), range.end()) - begin}, at->range.begin);
       RMM_ASSERT(taken);
       static_cast<void>(taken);
     }
@@ -279,8 +279,8 @@ class basic_piece_list {
   void for_each_but(free_set const& left_out, Visit&& visit) const
   {
     free_.for_each_set([&](free_set const& from) {
-      if (!(from == left_out)) {
-        from.ranges().for_each([&](address_range range, std::uint64_t epoch) {
+      if (from.ranges != left_out.ranges) {
+        from.ranges->for_each([&](address_range range, std::uint64_t epoch) {
           visit(range, [&] { return piece{range, from.epoch_of(epoch), from}; });
         });
       }
@@ -301,13 +301,14 @@ class basic_piece_list {
   [[nodiscard]] bool try_add_likely(free_set const& partial, std::size_t count, std::size_t total)
   {
     // The ranges of `partial` that are larger than this are looked at too. They are fewer than the others.
-    auto const gap = partial.is_none() ? 0 : partial.ranges().size_of_all_but(detail::max(few_ranges, count / 8));
+    auto const gap =
+      partial.ranges == nullptr ? 0 : partial.ranges->size_of_all_but(detail::max(few_ranges, count / 8));
     if (!run_filter::can_tell(wanted_.least_bytes, gap)) { return false; }
     run_filter filter{wanted_.least_bytes, gap, count, total};
     for_each_but(partial, [&](address_range range, auto const&) { filter.add(range); });
-    if (!partial.is_none()) {
-      partial.ranges().for_each_of_at_least(gap + heap_granule,
-                                            [&](fenced_range const& found) { filter.add(found.range); });
+    if (partial.ranges != nullptr) {
+      partial.ranges->for_each_of_at_least(gap + heap_granule,
+                                           [&](fenced_range const& found) { filter.add(found.range); });
     }
     if (wanted_.edges != nullptr) {
       for (auto const edge : *wanted_.edges) { filter.add_edge(edge); }
@@ -325,7 +326,7 @@ class basic_piece_list {
     auto const add = [&](fenced_range const& found) {
       if (found) { pieces_.push_back({found.range, from.epoch_of(found.epoch), from}); }
     };
-    auto const& ranges = from.ranges();
+    auto const& ranges = *from.ranges;
     for (std::size_t at = 0, others = pieces_.size(); at != others; ++at) {
       auto const other = pieces_[at].range;
       add(ranges.range_ending_at(other.begin));

@@ -899,6 +899,35 @@ TEST_F(StreamOrderedHeapSim, WithdrawsARangeFromTheMiddleOfABlock)
   EXPECT_EQ(cudaFree(all), cudaSuccess);
 }
 
+TEST_F(StreamOrderedHeapSim, WithdrawsMemoryInUseOnlyInOrderOrAfterAWait)
+{
+  using rmm::detail::leaving;
+  void* all{};
+  ASSERT_EQ(cudaMalloc(&all, 8 * MiB), cudaSuccess);
+  {
+    rmm::detail::stream_ordered_heap heap;
+    void* const first = heap.add_block_and_allocate(all, 8 * MiB, 2 * MiB, stream);
+    stream.synchronize();
+    heap.settle();
+    static_cast<void>(heap.try_allocate(256, other));  // with two caches, large blocks go to the stores
+    void* const second = heap.try_allocate(2 * MiB, stream);
+    for (void* const block : {first, second}) {
+      write(block, 2 * MiB, stream);
+      heap.deallocate(block, 2 * MiB, stream);
+    }
+    auto const withdraw = [&](void* block, leaving when, rmm::cuda_stream_view waiting) {
+      return heap.withdraw({{reinterpret_cast<std::uintptr_t>(block), 2 * MiB}}, when, waiting).size();
+    };
+    EXPECT_EQ(withdraw(first, leaving::at_once, stream), 0U);
+    EXPECT_EQ(withdraw(first, leaving::in_order, other), 0U);
+    EXPECT_EQ(withdraw(first, leaving::in_order, stream), 1U);
+    EXPECT_EQ(withdraw(second, leaving::after_a_wait, other), 1U);
+    write(second, 2 * MiB, other);
+    EXPECT_TRUE(heap.check_invariants());
+  }
+  EXPECT_EQ(cudaFree(all), cudaSuccess);
+}
+
 TEST_F(StreamOrderedHeapSim, LeavesCachesAloneIfNoRunCanBeLargeEnough)
 {
   device_heap pool{MiB};
