@@ -152,21 +152,17 @@ class shared_free_lists {
       if (idle_.try_make_room(store->unfenced().size())) { insert_unfenced(*store, idle_); }
       move_reached(*store, moves);
     }
-    limits_.reserve.take([&](address_range range) { return try_insert_idle(range); });
+    limits_.reserve.take([&](address_range range) {
+      bool const has_room = idle_.try_make_room(1);
+      if (has_room) { idle_.ranges().insert(range, 0, limits_.seams()); }
+      return has_room;
+    });
+    RMM_ASSERT(idle_.unfenced().empty() && !idle_.has_fences());  // L5
     if (limits_.reserve.waiting() == 0) { lost_devices_ = 0; }
     RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
   }
 
   // --- memory ---
-
-  /// Adds memory that no work uses. Returns false if host memory runs out.
-  [[nodiscard]] bool try_insert_idle(address_range range) noexcept
-  {
-    if (!idle_.try_make_room(1)) { return false; }
-    idle_.ranges().insert(range, 0, limits_.seams());
-    RMM_ASSERT(idle_.ranges().count() != 0 && idle_.unfenced().empty() && !idle_.has_fences());  // L5
-    return true;  // check_invariants() is not possible here, because the reserve may be locked
-  }
 
   /// Takes `bytes` bytes from the idle store or from the caller's own store, whichever fits better; no wait is needed. Returns nothing if
   /// neither has a large enough piece. `own` may be null.

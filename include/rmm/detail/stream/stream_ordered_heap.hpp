@@ -567,16 +567,6 @@ class basic_stream_ordered_heap {
     return search_.take_idle(bytes);
   }
 
-  /// Frees unused memory that take_idle() returned.
-  RMM_COLD void put_idle(address_range range) noexcept
-  {
-    detail::mutex_lock const lock{mutex_};
-    RMM_ASSERT(blocks_.holds(range));
-    caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
-    if (!shared_.try_insert_idle(range)) { return shared_.lose(range, device_waits::set_of(home_device())); }
-    caches_.return_claim(nullptr);
-  }
-
   /// Adds a block that no work uses, and takes its first `bytes` bytes, possibly 0. If it throws std::bad_alloc, the caller keeps the
   /// block.
   [[nodiscard]] RMM_COLD address_range add_idle_block(address_range block, std::size_t bytes)
