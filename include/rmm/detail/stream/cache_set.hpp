@@ -79,7 +79,10 @@ class basic_cache_set {
       shared_{shared},
       waits_{waits},
       link_{detail::make_counted<heap_link>()}
-  {}
+  {
+    link_->caches = this;
+    link_->retire = retire_at_end;
+  }
   basic_cache_set(basic_cache_set const&)            = delete;
   basic_cache_set& operator=(basic_cache_set const&) = delete;
 
@@ -622,6 +625,17 @@ class basic_cache_set {
     return ended == ended_.load(std::memory_order_relaxed) &&                                                 // S3
            is_shared() == (caches_.size() > 1) && is_shared() == (most_ranges != range_set::no_limit) &&      // S2
            refill_bytes_ <= block_bytes() / 1024 && share_.load(std::memory_order_relaxed) <= block_bytes();  // S2
+  }
+
+  /// Retires a cache whose thread ends. That thread calls it, with the lock of the known streams. `has_own_stream`: whether the thread's
+  /// default stream still exists.
+  RMM_COLD static void retire_at_end(basic_cache_set& caches,
+                                     stream_cache& cache,
+                                     pointer_bag const& known,
+                                     bool has_own_stream) noexcept
+  {
+    detail::mutex_lock const lock{caches.mutex_};
+    caches.retire(cache, is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream())));
   }
 
   [[nodiscard]] RMM_COLD stream_cache* make(thread_caches& mine, cudaStream_t stream) noexcept

@@ -79,11 +79,6 @@ class basic_stream_ordered_heap {
   /// `home`: the device that the memory belongs to; the current one if it is negative. Throws std::bad_alloc.
   explicit basic_stream_ordered_heap(int home = -1) : waits_{home >= 0 ? home : current_device_if_known()}
   {
-    caches_.link().heap = this;
-    caches_.link().retire =
-      [](basic_stream_ordered_heap& heap, stream_cache& cache, pointer_bag const& known, bool has_own_stream) noexcept {
-        heap.retire(cache, known, has_own_stream);
-      };
     end_listener_.stream_ends = stream_ends;
     end_listener_.heap        = this;
     streams_.add(end_listener_);
@@ -458,7 +453,7 @@ class basic_stream_ordered_heap {
     if (waiting == device_waits::permission::forbidden) { fence_live_streams(); }
     {
       detail::mutex_lock const lock{caches_.link().mutex};
-      caches_.link().heap = nullptr;  // threads that end leave their caches alone from now on
+      caches_.link().caches = nullptr;  // threads that end leave their caches alone from now on
     }
     gone_heaps.fetch_add(1, std::memory_order_relaxed);
     streams_.remove(end_listener_);
@@ -547,16 +542,6 @@ class basic_stream_ordered_heap {
 
   /// Whether H1, and the invariants of all parts, hold; O(free ranges * log free ranges). Defined in stream_ordered_heap_validation.hpp.
   [[nodiscard]] RMM_COLD bool check_invariants() const noexcept;
-
-  /// Moves the contents of a cache to the stores, because its thread ends. That thread calls it, with the lock of the known streams.
-  /// `has_own_stream`: whether the thread's default stream still exists.
-  RMM_COLD void retire(stream_cache& cache, pointer_bag const& known, bool has_own_stream) noexcept
-  {
-    detail::mutex_lock const lock{mutex_};
-    bool const is_alive =
-      caches_.is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream()));
-    caches_.retire(cache, is_alive);
-  }
 
   // --- for graph_arena ---
 
