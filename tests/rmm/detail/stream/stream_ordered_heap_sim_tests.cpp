@@ -928,6 +928,25 @@ TEST_F(StreamOrderedHeapSim, WithdrawsMemoryInUseOnlyInOrderOrAfterAWait)
   EXPECT_EQ(cudaFree(all), cudaSuccess);
 }
 
+TEST_F(StreamOrderedHeapSim, WithdrawsSeveralRangesOfOnePiece)
+{
+  void* all{};
+  ASSERT_EQ(cudaMalloc(&all, 8 * MiB), cudaSuccess);
+  {
+    rmm::detail::stream_ordered_heap heap;
+    static_cast<void>(heap.add_block_and_allocate(all, 8 * MiB, 0, stream));
+    stream.synchronize();
+    auto const begin = reinterpret_cast<std::uintptr_t>(all);
+    std::vector<rmm::detail::address_range> const wanted{
+      {begin + MiB, MiB}, {begin + 3 * MiB, MiB}, {begin + 4 * MiB, 2 * MiB}};
+    EXPECT_EQ(heap.withdraw(wanted, rmm::detail::leaving::at_once, stream).size(), 3U);
+    EXPECT_EQ(heap.block_bytes(), 4 * MiB);
+    EXPECT_EQ(heap.free_runs().size(), 3U);
+    EXPECT_TRUE(heap.check_invariants());
+  }
+  EXPECT_EQ(cudaFree(all), cudaSuccess);
+}
+
 TEST_F(StreamOrderedHeapSim, LeavesCachesAloneIfNoRunCanBeLargeEnough)
 {
   device_heap pool{MiB};
