@@ -5,8 +5,10 @@
 
 #include <rmm/detail/stream/cache_set.hpp>
 #include <rmm/detail/stream/capture_memory.hpp>
+#include <rmm/detail/stream/free_sets.hpp>
 #include <rmm/detail/stream/free_store.hpp>
 #include <rmm/detail/stream/graph_arena.hpp>
+#include <rmm/detail/stream/memory_search.hpp>
 #include <rmm/detail/stream/piece_list.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/detail/stream/stream_ordered_heap_validation.hpp>
@@ -23,6 +25,8 @@ template class basic_captured_memory<void>;
 template class basic_free_store<void>;
 template class basic_piece_list<void>;
 template class basic_cache_set<void>;
+template class basic_free_sets<void>;
+template class basic_memory_search<void>;
 template class graph_arena<stream_ordered_heap>;
 template class basic_stream_ordered_heap<void>;
 

@@ -131,10 +131,11 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
         (["detail/stream/free_store.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/free_store_tests.cpp"], HEAP_USERS),
         (["detail/stream/shared_free_lists.hpp"], HEAP_USERS[:1], HEAP_USERS),
         (["detail/stream/thread_caches.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/thread_caches_tests.cpp"], HEAP_USERS),
-        (["detail/stream/piece_list.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/piece_list_tests.cpp"], HEAP_USERS),
+        (["detail/stream/piece_list.hpp", "detail/stream/free_sets.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/piece_list_tests.cpp"], HEAP_USERS),
         (["detail/stream/slow_path.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/slow_path_tests.cpp"], HEAP_USERS),
         (["detail/base/thread_slots.hpp"], ["DETAIL_TEST rmm/detail/base/thread_slots_tests.cpp"], HEAP_USERS),
-        (["detail/stream/stream_ordered_heap.hpp", "detail/stream/cache_set.hpp", "detail/stream/device_waits.hpp"],
+        (["detail/stream/stream_ordered_heap.hpp", "detail/stream/memory_search.hpp", "detail/stream/cache_set.hpp",
+          "detail/stream/device_waits.hpp"],
          HEAP_USERS[:1], HEAP_USERS),
     ],
     "captures": [

@@ -57,7 +57,7 @@ class range_set_heap {
   {
     auto const needed = block_bytes(bytes);
     auto const taken  = free_.take(needed);
-    return taken ? taken.begin : free_.take_best(needed).begin;
+    return taken ? taken.begin : free_.take_good(needed).begin;
   }
 
   void deallocate(std::uintptr_t begin, std::size_t bytes) { free_.insert({begin, block_bytes(bytes)}, 0); }

@@ -27,7 +27,7 @@ struct heap_figures {
   std::size_t cached_bytes{};    ///< the part of free_bytes that lies in caches of single threads
   std::size_t reserved_bytes{};  ///< bytes taken from upstream
   /// Bytes of the largest range of free memory, coalesced across caches and streams. Of the largest single piece if more than 4,096 pieces
-  /// lie outside the store with the most pieces.
+  /// lie outside the cache or store with the most ranges.
   std::size_t largest_free_bytes{};
   std::size_t upstream_blocks{};  ///< number of blocks taken from upstream
   std::size_t caches{};           ///< number of caches; each belongs to one thread and one stream

@@ -91,7 +91,7 @@ class cached_memory_resource final : public detail::growing_pool,
   }
 
  private:
-  using leaving = rmm::detail::stream_ordered_heap::leaving;
+  using leaving = rmm::detail::leaving;
 
   static constexpr recovery_order default_order{recovery_rung::reclaim,
                                                 recovery_rung::grow,

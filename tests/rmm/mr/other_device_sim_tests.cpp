@@ -753,6 +753,34 @@ TEST(OneBlockOnTwoDevices, OfABufferIsNotAllocatedOnAnotherDevice)
   Stepped::begin(0);
 }
 
+TEST(OneBlockOnTwoDevices, WithoutAnEventIsWaitedForOnTheDeviceOfItsStream)
+{
+  Stepped::begin(0, 2);
+  {
+    rmm::mr::pinned_host_memory_resource upstream;
+    rmm::mr::pool_memory_resource<rmm::mr::pinned_host_memory_resource> mr{&upstream, MiB, MiB};
+    rmm::cuda_stream const stream;
+    void* const rest = mr.allocate(MiB - 4 * KiB, stream);
+    use_device(1);
+    cudaStream_t foreign{};
+    ASSERT_EQ(cudaStreamCreate(&foreign), cudaSuccess);
+    for (int i = 0; i < 2; ++i) {  // an event follows the first free, and then each second one
+      void* const ptr = mr.allocate(4 * KiB, foreign);
+      write(ptr, 4 * KiB, foreign, "owner on device 1");
+      mr.deallocate(ptr, 4 * KiB, foreign);
+    }
+    use_device(0);
+    void* const ptr = mr.allocate(4 * KiB, stream);
+    write(ptr, 4 * KiB, stream, "owner on device 0");
+    mr.deallocate(ptr, 4 * KiB, stream);
+    mr.deallocate(rest, MiB - 4 * KiB, stream);
+    EXPECT_EQ(mr.figures().device_synchronizations, 1U);
+    EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
+  }
+  expect_no_violations("taken by device 0");
+  Stepped::begin(0);
+}
+
 TEST(OneBlockOnTwoDevices, IsNotTakenForMemoryOfTheSameLegacyStream)
 {
   for (bool const one_thread : {false, true}) { take_over_on_default_streams(rmm::cuda_stream_legacy, one_thread); }

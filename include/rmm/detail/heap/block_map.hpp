@@ -36,8 +36,6 @@ class block_map {
   block_map(block_map const&)            = delete;
   block_map& operator=(block_map const&) = delete;
 
-  [[nodiscard]] bool empty() const noexcept { return blocks_.empty(); }
-  [[nodiscard]] std::size_t count() const noexcept { return blocks_.size(); }
   [[nodiscard]] std::size_t total_bytes() const noexcept { return total_bytes_; }
   [[nodiscard]] std::size_t usable_bytes() const noexcept { return usable_bytes_; }
 
@@ -67,7 +65,7 @@ class block_map {
     usable_bytes_ += usable(block);
     if (seams_.size() != published_.count) { publish(); }
     RMM_ASSERT(is_block(block));
-    RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(count()) || check_invariants());
+    RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(blocks_.size()) || check_invariants());
   }
 
   /// Adds memory to the blocks that it touches, which become one block. If it throws std::bad_alloc, nothing has changed.
@@ -94,7 +92,7 @@ class block_map {
     total_bytes_ += added.bytes;
     usable_bytes_ += added.bytes;
     RMM_ASSERT(holds(added) && !touches(*find(added.begin)));
-    RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(count()) || check_invariants());
+    RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(blocks_.size()) || check_invariants());
   }
 
   /// Takes a range out of its block, and with the last granule the bytes behind it. Returns false, and changes nothing, if the range lies
@@ -129,7 +127,7 @@ class block_map {
     remove_seam(range.begin + cut);
     publish();
     RMM_ASSERT(is_unused({range.begin, cut}));
-    RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(count()) || check_invariants());
+    RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(blocks_.size()) || check_invariants());
     return true;
   }
 
@@ -147,12 +145,8 @@ class block_map {
     return block != blocks_.end() && range.end() <= block->end();
   }
 
-  /// Calls visit(block) for each, ascending.
-  template <class Visit>
-  void for_each(Visit&& visit) const
-  {
-    for (auto const block : blocks_) { visit(block); }
-  }
+  /// Returns all blocks, ascending.
+  [[nodiscard]] std::vector<address_range> const& all() const noexcept { return blocks_; }
 
   void clear() noexcept
   {

@@ -143,7 +143,7 @@ class range_set {
   }
 
   /// Takes the first `bytes` bytes of a range that is hardly larger, in constant time. Looks at two ranges of the bin of this size, so it
-  /// misses a fitting one behind two that are a little too small; take_best() does not.
+  /// misses a fitting one behind two that are a little too small; take_good() does not.
   [[nodiscard]] taken_range take(std::size_t bytes) noexcept
   {
     auto const at = find_fit(bytes);
@@ -158,27 +158,8 @@ class range_set {
     return at == none ? taken_range{} : cut_back(at, bytes);
   }
 
-  /// Takes the first `bytes` bytes of the smallest range that is large enough and has an epoch of at most `newest`; of equal ranges the
-  /// lowest. Misses none; O(ranges in the bins that it looks at).
-  [[nodiscard]] taken_range take_best(std::size_t bytes, std::uint64_t newest = any_epoch) noexcept
-  {
-    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
-    if (bytes > total_bytes_) { return {}; }
-    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count; bin = next_filled_bin(bin + 1)) {
-      index best = none;
-      for (auto at = head_of(bin); at != none; at = node_at(at).next) {
-        if (node_at(at).bytes < bytes || node_at(at).epoch > newest) { continue; }
-        if (best == none || is_smaller(node_at(at), node_at(best))) { best = at; }
-      }
-      RMM_ASSERT_EXPENSIVE(best == none || !is_check_due<range_set>(check_steps()) || is_best(best, bytes, newest));
-      if (best != none) { return cut_front(best, bytes); }
-    }
-    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_best(none, bytes, newest));
-    return {};
-  }
-
-  /// As take_best(), but looks at a bounded number of ranges, so its result may be larger than the best. O(ranges in one bin) only if all
-  /// bins above are empty.
+  /// Takes the first `bytes` bytes of the smallest range that is large enough, of equal ranges the lowest, among a bounded number of
+  /// ranges. So the result may be larger than the smallest. Misses none; O(ranges in one bin) only if all bins above are empty.
   [[nodiscard]] taken_range take_good(std::size_t bytes) noexcept
   {
     auto const at = find_good_fit(bytes);
@@ -526,7 +507,7 @@ class range_set {
   [[nodiscard]] inline bool is_sound() const noexcept;
   [[nodiscard]] inline bool has_none_of(address_range range) const noexcept;
   [[nodiscard]] inline bool has_all_of(address_range range, std::uint64_t least_epoch) const noexcept;
-  [[nodiscard]] inline bool is_best(index found, std::size_t bytes, std::uint64_t newest) const noexcept;
+  [[nodiscard]] inline bool has_no_fit(std::size_t bytes) const noexcept;
   [[nodiscard]] inline bool is_good(index found, std::size_t bytes) const noexcept;
   [[nodiscard]] inline bool is_fit(index found, std::size_t bytes) const noexcept;
   [[nodiscard]] inline bool is_highest(index found, std::size_t bytes) const noexcept;

@@ -193,14 +193,11 @@ bool range_set::has_all_of(address_range range, std::uint64_t least_epoch) const
 /// Whether no range has all of `range`.
 bool range_set::holds_nowhere(address_range range) const noexcept { return !has_all_of(range, 0); }
 
-/// Whether `found` is a correct result of take_best(): the smallest range that fits, the lowest of equal ones, or none if none fits.
-bool range_set::is_best(index found, std::size_t bytes, std::uint64_t newest) const noexcept
+/// Whether no range has so many bytes.
+bool range_set::has_no_fit(std::size_t bytes) const noexcept
 {
-  auto const fits = [&](index at) { return node_at(at).bytes >= bytes && node_at(at).epoch <= newest; };
-  if (found != none && !fits(found)) { return false; }
   for (auto at = first_node; at != unused_; at += node_units) {
-    if (node_at(at).bytes == 0 || at == found || !fits(at)) { continue; }
-    if (found == none || is_smaller(node_at(at), node_at(found))) { return false; }
+    if (node_at(at).bytes >= bytes) { return false; }
   }
   return true;
 }
@@ -209,7 +206,7 @@ bool range_set::is_best(index found, std::size_t bytes, std::uint64_t newest) co
 /// None only if none fits.
 bool range_set::is_good(index found, std::size_t bytes) const noexcept
 {
-  if (found == none) { return is_best(none, bytes, any_epoch); }
+  if (found == none) { return has_no_fit(bytes); }
   if (node_at(found).bytes < bytes) { return false; }
   for (auto at = first_node; at != unused_; at += node_units) {
     auto const& each = node_at(at);
@@ -245,7 +242,7 @@ bool range_set::is_fit(index found, std::size_t bytes) const noexcept
 /// Whether `found` is a correct result of take_highest().
 bool range_set::is_highest(index found, std::size_t bytes) const noexcept
 {
-  if (found == none) { return is_best(none, bytes, any_epoch); }
+  if (found == none) { return has_no_fit(bytes); }
   if (node_at(found).bytes < bytes) { return false; }
   for (auto at = first_node; at != unused_; at += node_units) {
     if (node_at(at).bytes >= bytes && node_at(at).begin > node_at(found).begin) { return false; }

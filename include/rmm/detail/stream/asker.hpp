@@ -22,7 +22,6 @@ struct asker {
   stream_cache* cache{};     ///< null if the thread has none
   int device{-1};            ///< of the stream
   bool may_wait{true};       ///< for events; false if a capture blocks the stream
-  bool wait_failed{false};   ///< set where memory was found, and the stream could not wait for it
 
   [[nodiscard]] static asker make(cudaStream_t stream, stream_cache* cache, bool may_wait = true) noexcept
   {

@@ -79,7 +79,10 @@ class basic_cache_set {
       shared_{shared},
       waits_{waits},
       link_{detail::make_counted<heap_link>()}
-  {}
+  {
+    link_->caches = this;
+    link_->retire = retire_at_end;
+  }
   basic_cache_set(basic_cache_set const&)            = delete;
   basic_cache_set& operator=(basic_cache_set const&) = delete;
 
@@ -156,7 +159,7 @@ class basic_cache_set {
   [[nodiscard]] void* take_coalesced(stream_cache& cache, std::size_t bytes) const
   {
     if (!cache.has_unfenced() || fence(cache)) { cache.empty_stacks(); }
-    return cache.take_best(bytes);
+    return cache.take_good(bytes);
   }
 
   /// Puts a block into the cache. Returns false if there is no place.
@@ -480,7 +483,7 @@ class basic_cache_set {
 
   /// Takes `bytes` bytes from a block or range of another cache, after a wait if the cache is for another stream. Returns nothing if none
   /// of the asked caches has one that is large enough and can be waited for. Requires that they are closed.
-  [[nodiscard]] taken_range take_from_other(std::size_t bytes, turn which, asker& who) noexcept
+  [[nodiscard]] taken_range take_from_other(std::size_t bytes, turn which, asker const& who) noexcept
   {
     capture_exemption const exemption;
     for (std::size_t i = 0; i != which.count; ++i) {
@@ -496,7 +499,6 @@ class basic_cache_set {
       if (!taken) { continue; }
       bool const reached = cache->event().is_reached();
       if (!same_stream && !reached && !(who.may_wait && cache->event().try_make_wait(who.stream))) {
-        who.wait_failed = true;
         ranges.insert({taken.begin, bytes}, 0, limits_.seams());
         continue;
       }
@@ -623,6 +625,17 @@ class basic_cache_set {
     return ended == ended_.load(std::memory_order_relaxed) &&                                                 // S3
            is_shared() == (caches_.size() > 1) && is_shared() == (most_ranges != range_set::no_limit) &&      // S2
            refill_bytes_ <= block_bytes() / 1024 && share_.load(std::memory_order_relaxed) <= block_bytes();  // S2
+  }
+
+  /// Retires a cache whose thread ends. That thread calls it, with the lock of the known streams. `has_own_stream`: whether the thread's
+  /// default stream still exists.
+  RMM_COLD static void retire_at_end(basic_cache_set& caches,
+                                     stream_cache& cache,
+                                     pointer_bag const& known,
+                                     bool has_own_stream) noexcept
+  {
+    detail::mutex_lock const lock{caches.mutex_};
+    caches.retire(cache, is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream())));
   }
 
   [[nodiscard]] RMM_COLD stream_cache* make(thread_caches& mine, cudaStream_t stream) noexcept

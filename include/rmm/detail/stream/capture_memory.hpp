@@ -89,14 +89,19 @@ class basic_captured_memory {
 
   [[nodiscard]] bool owns(std::uintptr_t address) const noexcept { return find_chunk(address) != no_chunk; }
 
-  /// Adds a chunk that no work uses. If it throws std::bad_alloc, the caller keeps the chunk.
-  void add_chunk(address_range range)
+  /// Gets host memory for one chunk more. Throws std::bad_alloc.
+  void make_room_for_chunk()
   {
-    RMM_ASSERT(!released_ && range.begin != 0 && range.bytes != 0);
-    RMM_ASSERT(!owns(range.begin) && !owns(range.end() - 1));
     seams_.reserve(chunks_.size() + 1);
     chunks_.reserve(chunks_.size() + 1);
     if (!idle_.try_reserve(idle_.count() + 1)) { throw std::bad_alloc{}; }
+  }
+
+  /// Adds a chunk that no work uses, after make_room_for_chunk().
+  void add_chunk(address_range range) noexcept
+  {
+    RMM_ASSERT(!released_ && range.begin != 0 && range.bytes != 0);
+    RMM_ASSERT(!owns(range.begin) && !owns(range.end() - 1) && chunks_.size() < chunks_.capacity());
     auto const at = static_cast<std::ptrdiff_t>(chunks_up_to(range.begin));
     chunks_.insert(chunks_.begin() + at, chunk{range, 0});
     seams_.insert(detail::lower_bound(seams_.begin(), seams_.end(), range.begin), range.begin);
@@ -111,9 +116,9 @@ class basic_captured_memory {
   {
     if (!others_capture) { retire_captures_but(who.capture); }
     taken_range taken{};
-    if (auto* const own = find_freed(who)) { taken = own->ranges.take_best(bytes); }
-    if (!taken) { taken = idle_.take_best(bytes); }
-    if (!taken && collect_reached()) { taken = idle_.take_best(bytes); }
+    if (auto* const own = find_freed(who)) { taken = own->ranges.take_good(bytes); }
+    if (!taken) { taken = idle_.take_good(bytes); }
+    if (!taken && collect_reached()) { taken = idle_.take_good(bytes); }
     if (!taken) { return nullptr; }
     RMM_ASSERT(find_chunk(taken.begin) != no_chunk);
     chunks_[find_chunk(taken.begin)].live_bytes += bytes;

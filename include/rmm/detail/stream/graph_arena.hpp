@@ -80,18 +80,19 @@ class graph_arena {
     detail::mutex_lock const lock{mutex_};
     auto& memory = find_or_make(from.memory);
     if (void* const ptr = memory.try_allocate(bytes, who, from.is_shared)) { return ptr; }
+    memory.make_room_for_chunk();
     auto chunk = heap_.take_idle(usual_chunk(bytes));
     if (chunk.bytes == 0) { chunk = heap_.take_idle(bytes); }
     if (chunk.bytes == 0) { return nullptr; }
     RMM_ASSERT(chunk.bytes >= bytes);
-    add_chunk(memory, chunk);
+    memory.add_chunk(chunk);
+    set_bounds();
     RMM_ASSERT(find_owner(chunk.begin) == &memory);
     return memory.try_allocate(bytes, who, from.is_shared);
   }
 
   /// Adds a block that no work uses to the heap, and allocates from it. If it throws, as allocate() does, the caller keeps the block.
-  /// Returns null if `bytes` is 0, or if host memory for the chunk runs out; the heap has the block then. Requires that `bytes` is at most
-  /// the size of the block.
+  /// Returns null if `bytes` is 0. Requires that `bytes` is at most the size of the block.
   [[nodiscard]] RMM_COLD void* add_block_and_allocate(address_range block,
                                                       std::size_t bytes,
                                                       cudaStream_t stream,
@@ -101,16 +102,14 @@ class graph_arena {
     auto const who  = name_of(from.capture, stream);
     capture_exemption const exemption;
     detail::mutex_lock const lock{mutex_};
-    auto& memory     = find_or_make(from.memory);
+    auto& memory = find_or_make(from.memory);
+    memory.make_room_for_chunk();
     auto const whole = align_down(block.bytes, heap_granule);
     auto const chunk = heap_.add_idle_block(block, bytes != 0 ? detail::min(usual_chunk(bytes, whole), whole) : 0);
     if (bytes == 0) { return nullptr; }
     RMM_ASSERT(bytes <= chunk.bytes && chunk.bytes <= whole);
-    try {
-      add_chunk(memory, chunk);
-    } catch (std::bad_alloc const&) {
-      return nullptr;
-    }
+    memory.add_chunk(chunk);
+    set_bounds();
     return memory.try_allocate(bytes, who, from.is_shared);
   }
 
@@ -248,18 +247,6 @@ class graph_arena {
                        detail::min(align_down((heap_.block_bytes() + added) / 64, heap_granule), most_usual_chunk));
   }
 
-  /// Adds a chunk to a memory. If it throws std::bad_alloc, the heap has the chunk again.
-  void add_chunk(captured_memory& memory, address_range chunk)
-  {
-    try {
-      memory.add_chunk(chunk);
-    } catch (...) {
-      heap_.put_idle(chunk);
-      throw;
-    }
-    set_bounds();
-  }
-
   /// Frees a block of a graph's memory outside of captures.
   void free_outside_of_captures(captured_memory& memory,
                                 address_range range,
@@ -318,10 +305,8 @@ class graph_arena {
     return [this, store](address_range range, bool is_chunk) noexcept {
       if (auto* const owner = is_chunk ? nullptr : find_owner(range.begin)) {  // one graph freed a block of another
         owner->free_without_event(range);
-      } else if (is_chunk && store != 0) {
-        heap_.free_fenced(range, store);
       } else {
-        heap_.free_after_a_wait(range);  // a graph runs wherever it is launched
+        heap_.free_fenced(range, is_chunk ? store : 0);  // a graph runs wherever it is launched
       }
       return true;
     };

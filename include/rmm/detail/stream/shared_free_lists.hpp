@@ -152,21 +152,17 @@ class shared_free_lists {
       if (idle_.try_make_room(store->unfenced().size())) { insert_unfenced(*store, idle_); }
       move_reached(*store, moves);
     }
-    limits_.reserve.take([&](address_range range) { return try_insert_idle(range); });
+    limits_.reserve.take([&](address_range range) {
+      bool const has_room = idle_.try_make_room(1);
+      if (has_room) { idle_.ranges().insert(range, 0, limits_.seams()); }
+      return has_room;
+    });
+    RMM_ASSERT(idle_.unfenced().empty() && !idle_.has_fences());  // L5
     if (limits_.reserve.waiting() == 0) { lost_devices_ = 0; }
     RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
   }
 
   // --- memory ---
-
-  /// Adds memory that no work uses. Returns false if host memory runs out.
-  [[nodiscard]] bool try_insert_idle(address_range range) noexcept
-  {
-    if (!idle_.try_make_room(1)) { return false; }
-    idle_.ranges().insert(range, 0, limits_.seams());
-    RMM_ASSERT(idle_.ranges().count() != 0 && idle_.unfenced().empty() && !idle_.has_fences());  // L5
-    return true;  // check_invariants() is not possible here, because the reserve may be locked
-  }
 
   /// Takes `bytes` bytes from the idle store or from the caller's own store, whichever fits better; no wait is needed. Returns nothing if
   /// neither has a large enough piece. `own` may be null.
@@ -180,7 +176,7 @@ class shared_free_lists {
 
   /// Takes `bytes` bytes from the best fit in the stores of other streams, after a wait. If the stream cannot wait for that store, tries
   /// the next best one. Skips `own`.
-  [[nodiscard]] taken_range take_from_other(std::size_t bytes, free_store const* own, asker& who) noexcept
+  [[nodiscard]] taken_range take_from_other(std::size_t bytes, free_store const* own, asker const& who) noexcept
   {
     using place         = std::pair<std::size_t, std::size_t>;  // how large the range is, and which store has it
     constexpr auto none = range_set::no_limit;
@@ -190,13 +186,9 @@ class shared_free_lists {
         auto const& store = *stores_[at];
         place const here{&store == own ? 0 : store.ranges().good_fit(bytes), at};
         if (here.first == 0 || here <= refused || best <= here) { continue; }
-        if (!who.may_wait && !who.is_of_stream(store.identity())) {
-          who.wait_failed = true;
-        } else {
-          best = here;
-        }
+        if (who.may_wait || who.is_of_stream(store.identity())) { best = here; }
       }
-      RMM_ASSERT_EXPENSIVE(best.first != none || refused.first != 0 || who.wait_failed || !can_serve(bytes, own));
+      RMM_ASSERT_EXPENSIVE(best.first != none || refused.first != 0 || !who.may_wait || !can_serve(bytes, own));
       if (best.first == none) { return {}; }
       auto& store      = *stores_[best.second];
       auto const taken = store.ranges().take_good(bytes);
@@ -205,7 +197,6 @@ class shared_free_lists {
         ++waits_for_others_;
         return taken;
       }
-      who.wait_failed = true;
       store.ranges().insert({taken.begin, bytes}, taken.epoch, limits_.seams());  // where it was, so there is room
       refused = best;
     }
@@ -247,7 +238,8 @@ class shared_free_lists {
   {
     stores_.clear();
     idle_.ranges().clear();
-    RMM_ASSERT(idle_.is_empty());
+    limits_.reserve.take([](address_range) { return true; });
+    RMM_ASSERT(idle_.is_empty() && limits_.reserve.waiting() == 0);
   }
 
   /// Whether L3 to L6 hold, as far as they can be told, and those of all stores; O(ranges * log ranges). Defined in

@@ -212,24 +212,11 @@ class stream_cache {
     for (auto at = recent_count_; at-- > newest;) {
       if (recent_[at].bytes == bytes) { return take_recent(at); }
     }
-    auto const taken = ranges_.take(bytes);
-    if (!taken) { return nullptr; }
-    claim({taken.begin, bytes}, 1);
-    live_bytes_ += static_cast<std::int64_t>(bytes);
-    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
-    return reinterpret_cast<void*>(taken.begin);  // NOLINT
+    return hand_out(ranges_.take(bytes), bytes);
   }
 
-  /// Takes the best fit of all ranges for a block of any size. Do not call it in hot paths. Throws as take() does.
-  [[nodiscard]] void* take_best(std::size_t bytes)
-  {
-    auto const taken = ranges_.take_good(bytes);
-    if (!taken) { return nullptr; }
-    claim({taken.begin, bytes}, 1);
-    live_bytes_ += static_cast<std::int64_t>(bytes);
-    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
-    return reinterpret_cast<void*>(taken.begin);  // NOLINT
-  }
+  /// Takes a good fit of all ranges for a block of any size. Do not call it in hot paths. Throws as take() does.
+  [[nodiscard]] void* take_good(std::size_t bytes) { return hand_out(ranges_.take_good(bytes), bytes); }
 
   /// Cuts several blocks of one small size from a range. Returns one, and puts the others on their stack, which is empty. Cuts more
   /// blocks each time that the size is asked for. With `from_end`, cuts from the end of a range, to keep its beginning for large blocks.
@@ -609,6 +596,16 @@ class stream_cache {
     live_bytes_ += static_cast<std::int64_t>(block.bytes);
     RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return reinterpret_cast<void*>(block.begin);  // NOLINT
+  }
+
+  /// Makes a block of memory that was taken from the ranges, if any was.
+  RMM_ALWAYS_INLINE void* hand_out(taken_range taken, std::size_t bytes)
+  {
+    if (!taken) { return nullptr; }
+    claim({taken.begin, bytes}, 1);
+    live_bytes_ += static_cast<std::int64_t>(bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
+    return reinterpret_cast<void*>(taken.begin);  // NOLINT
   }
 
   /// Takes claims for `blocks` blocks that were cut from `ranges` at `taken` (C3). If it throws std::bad_alloc, `taken` is in the ranges

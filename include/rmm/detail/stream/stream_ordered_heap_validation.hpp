@@ -4,13 +4,13 @@
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/heap_contents.hpp>
 #include <rmm/detail/heap/placement_validation.hpp>
 #include <rmm/detail/heap/range_set_validation.hpp>
 #include <rmm/detail/stream/capture_memory_validation.hpp>
 #include <rmm/detail/stream/shared_free_lists_validation.hpp>
 #include <rmm/detail/stream/stream_cache_validation.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
-#include <rmm/heap_figures.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -32,8 +32,9 @@ bool basic_stream_ordered_heap<Unused>::check_invariants() const noexcept
       !graphs_.check_invariants()) {
     return false;
   }
-  heap_figures now;
-  auto pieces = add_up(now);
+  auto const free = free_.add_up();
+  auto const live = static_cast<std::size_t>(caches_.live_bytes()) - graphs_.bytes();
+  auto pieces     = free.pieces;
   graphs_.for_each_chunk([&](address_range) { ++pieces; });
   // Claims of blocks that are not free: D2 of the reserve.
   auto claims = static_cast<std::int64_t>(limits_.reserve.claimed() - limits_.reserve.waiting());
@@ -42,24 +43,21 @@ bool basic_stream_ordered_heap<Unused>::check_invariants() const noexcept
     auto const uncoalesced = cache->free_pieces().first - cache->ranges().count();
     claims -= static_cast<std::int64_t>(cache->spare_claims() + uncoalesced);
   }
-  if (claims < 0 || (now.live_bytes == 0 && graphs_.is_empty() && claims != 0)) { return false; }
-  if (now.free_bytes + now.live_bytes + now.graph_bytes != blocks_.usable_bytes()) { return false; }  // H1
+  if (claims < 0 || (live == 0 && graphs_.is_empty() && claims != 0)) { return false; }
+  if (!free_.check_sum()) { return false; }  // H1
   collected_ranges all{pieces};
-  for_each_free([&](free_piece const& each) { all.add(each.range); });
+  std::size_t visited{};
+  free_.for_each_piece([&](free_piece const& each) {
+    all.add(each.range);
+    visited += each.range.bytes;
+  });
+  if (visited != free.bytes) { return false; }  // K2
   graphs_.for_each_chunk([&](address_range range) { all.add(range); });
   if (!all.are_disjoint()) { return false; }  // H1
   for (auto const range : all) {
     if (!blocks_.holds(range)) { return false; }
   }
   return true;
-}
-
-/// Whether S4 of the caches holds: compares with a list of everything. Throws std::bad_alloc.
-template <class Unused>
-bool basic_stream_ordered_heap<Unused>::has_no_run()
-{
-  auto const bytes = caches_.no_run_of();
-  return bytes == range_set::no_limit || !free_pieces{shared_, caches_, seams(), {0, nullptr, true}}.has_run(bytes);
 }
 
 }  // namespace detail

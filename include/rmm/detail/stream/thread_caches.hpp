@@ -22,20 +22,18 @@ namespace detail {
 
 class stream_cache;
 template <class Unused>
-class basic_stream_ordered_heap;
-using stream_ordered_heap = basic_stream_ordered_heap<void>;
+class basic_cache_set;
+using cache_set = basic_cache_set<void>;
 
 /// A link by which a thread finds the heap of one of its caches.
 struct heap_link {
   owning_process process;
   detail::mutex mutex;
-  stream_ordered_heap* heap{};  // null once the heap is gone
-  void (*retire)(stream_ordered_heap& heap,
-                 stream_cache& cache,
-                 pointer_bag const& known,
-                 bool has_own_stream) noexcept {};
+  cache_set* caches{};  // of the heap; null once that is gone
+  // Calls basic_cache_set::retire_at_end().
+  void (*retire)(cache_set& caches, stream_cache& cache, pointer_bag const& known, bool has_own_stream) noexcept {};
 
-  [[nodiscard]] bool is_gone() const noexcept { return heap == nullptr; }
+  [[nodiscard]] bool is_gone() const noexcept { return caches == nullptr; }
 };
 
 struct alignas(32) cache_slot {
@@ -99,7 +97,7 @@ class thread_caches : public thread_slots<thread_caches, cudaStream_t, stream_ca
     cache_slots = {};
     known_streams().with_known([&](pointer_bag const& known) {
       give_back([&](heap_link const& link, stream_cache* cache) noexcept {
-        link.retire(*link.heap, *cache, known, has_own_stream);
+        link.retire(*link.caches, *cache, known, has_own_stream);
       });
     });
   }

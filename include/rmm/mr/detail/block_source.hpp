@@ -158,7 +158,7 @@ RMM_COLD inline std::size_t trim_as_far_as_possible(memory_source& source,
 template <class Upstream>
 class block_source final : public memory_source {
  public:
-  using leaving = rmm::detail::stream_ordered_heap::leaving;
+  using leaving = rmm::detail::leaving;
   using ranges  = std::vector<rmm::detail::address_range>;
 
   /// `maximum`  the most bytes to hold; without one, there is no limit.
@@ -306,7 +306,7 @@ class block_source final : public memory_source {
   /// given back. Throws std::bad_alloc, and gives nothing back then.
   RMM_COLD std::size_t give_back(ranges const& blocks, cuda_stream_view stream, leaving when, bool waits_first = false)
   {
-    auto const taken = heap_.withdraw_blocks(blocks, stream, when);
+    auto const taken = heap_.withdraw(blocks, when, stream, true);
     if (waits_first && !taken.empty()) { stream.synchronize_no_throw(); }
     std::size_t sum{};
     for (auto const block : taken) {

@@ -247,7 +247,7 @@ class chunk_source final : public memory_source {
   void note_export() noexcept override { is_exported_ = true; }
 
  private:
-  using leaving = rmm::detail::stream_ordered_heap::leaving;
+  using leaving = rmm::detail::leaving;
   using ranges  = std::vector<rmm::detail::address_range>;
 
   static constexpr std::size_t addresses_per_byte = 8;  // bytes of addresses for each byte of the device's memory

@@ -49,7 +49,7 @@ TEST(RangeSetWithoutMemory, IsEmptyAndFindsNothing)
   EXPECT_EQ(set.largest(), 0U);
   EXPECT_FALSE(set.take(1_g));
   EXPECT_FALSE(set.take_back(1_g));
-  EXPECT_FALSE(set.take_best(1_g));
+  EXPECT_FALSE(set.take_good(1_g));
   EXPECT_FALSE(set.take_highest(1_g));
   EXPECT_EQ(set.good_fit(1_g), 0U);
   EXPECT_FALSE(set.take_up_to(1_g));
@@ -395,7 +395,7 @@ TEST_F(RangeSet, KeepsSeparateRangesApart)
   insert(8_g, 2_g);
   insert(11_g, 2_g);
   EXPECT_EQ(set.count(), 2U);
-  EXPECT_FALSE(set.take_best(4_g));
+  EXPECT_FALSE(set.take_good(4_g));
 }
 
 TEST_F(RangeSet, NeverCoalescesAcrossASeamOnTheLeft)
@@ -512,13 +512,13 @@ TEST_F(RangeSet, TakeGoodFindsARangeBehindManyTooSmallOnes)
   EXPECT_FALSE(set.take_good(1001_g));
 }
 
-TEST_F(RangeSet, TakeMayMissWhatTakeBestFinds)
+TEST_F(RangeSet, TakeMayMissWhatTakeGoodFinds)
 {
   insert(1000_g, 1000_g);  // all in one bin
   insert(3000_g, 1001_g);
   insert(5000_g, 1000_g);
   EXPECT_FALSE(set.take(1001_g));
-  EXPECT_EQ(set.take_best(1001_g).begin, 3000_g);
+  EXPECT_EQ(set.take_good(1001_g).begin, 3000_g);
 }
 
 TEST_F(RangeSet, TakeGoodWastesLittleOfTheNextLargerRange)
@@ -544,7 +544,6 @@ TEST_F(RangeSet, HoldsARangeOfAllAddresses)
   insert(1_g, bytes);
   EXPECT_FALSE(set.take(range_set::no_limit));
   EXPECT_FALSE(set.take_back(range_set::no_limit));
-  EXPECT_FALSE(set.take_best(range_set::no_limit));
   EXPECT_FALSE(set.take_good(range_set::no_limit));
   EXPECT_FALSE(set.take_highest(range_set::no_limit));
   EXPECT_TRUE(set.validate());
@@ -560,33 +559,14 @@ TEST_F(RangeSet, NeedsNoAlignment)
   EXPECT_EQ(set.take(3_g).begin, 1001U);
 }
 
-TEST_F(RangeSet, TakesOnlyReachedRanges)
-{
-  insert(8_g, 2_g, 5);
-  insert(20_g, 2_g, 3);
-  insert(30_g, 7_g, 4);
-  EXPECT_FALSE(set.take_best(2_g, 2));
-  EXPECT_EQ(set.take_best(2_g, 4).begin, 20_g);
-  EXPECT_EQ(set.take_best(2_g, 4).begin, 30_g);
-  EXPECT_EQ(set.take_best(2_g, 5).begin, 8_g);
-}
-
-TEST_F(RangeSet, TakeBestSkipsRangesThatAreNotReached)
-{
-  for (std::size_t at = 0; at != 12; ++at) { insert((100 + 10 * at) * 1_g, 2_g, 9); }
-  insert(900_g, 3_g, 1);
-  EXPECT_EQ(set.take_best(2_g, 1).begin, 900_g);
-  EXPECT_FALSE(set.take_best(2_g, 1));
-}
-
-TEST_F(RangeSet, TakeBestTakesTheLowestOfEqualRanges)
+TEST_F(RangeSet, TakeGoodTakesTheLowestOfEqualRanges)
 {
   insert(300_g, 2_g);
   insert(100_g, 2_g);
   insert(200_g, 2_g);
-  EXPECT_EQ(set.take_best(2_g).begin, 100_g);
-  EXPECT_EQ(set.take_best(1_g).begin, 200_g);
-  EXPECT_EQ(set.take_best(1_g).begin, 201_g);
+  EXPECT_EQ(set.take_good(2_g).begin, 100_g);
+  EXPECT_EQ(set.take_good(1_g).begin, 200_g);
+  EXPECT_EQ(set.take_good(1_g).begin, 201_g);
 }
 
 TEST_F(RangeSet, TakeUpToTakesTheLargestRange)

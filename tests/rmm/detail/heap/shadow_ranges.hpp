@@ -68,12 +68,12 @@ class shadow_ranges {
   /// Returns whether one range contains all these addresses.
   [[nodiscard]] bool holds(detail::address_range wanted) const { return find(wanted) != ranges_.end(); }
 
-  /// Returns the size of the smallest range with at least `bytes` bytes and an epoch of at most `newest`; 0 if there is none.
-  [[nodiscard]] std::size_t best_fit(std::size_t bytes, std::uint64_t newest = detail::range_set::any_epoch) const
+  /// Returns the size of the smallest range with at least `bytes` bytes; 0 if there is none.
+  [[nodiscard]] std::size_t best_fit(std::size_t bytes) const
   {
     std::size_t best{};
     for (auto const& [begin, held] : ranges_) {
-      if (held.bytes >= bytes && held.epoch <= newest && (best == 0 || held.bytes < best)) { best = held.bytes; }
+      if (held.bytes >= bytes && (best == 0 || held.bytes < best)) { best = held.bytes; }
     }
     return best;
   }

@@ -26,6 +26,12 @@ constexpr captured_stream first{1, 10, 0, 0};
 constexpr captured_stream second{1, 11, 0, 0};
 
 struct CapturedMemory : ::testing::Test {
+  void add_chunk(address_range chunk)
+  {
+    memory.make_room_for_chunk();
+    memory.add_chunk(chunk);
+  }
+
   [[nodiscard]] address_range allocate(std::size_t bytes, captured_stream who = first)
   {
     auto const ptr = reinterpret_cast<std::uintptr_t>(memory.try_allocate(bytes, who, false));
@@ -47,8 +53,8 @@ TEST_F(CapturedMemory, StartsEmpty)
 
 TEST_F(CapturedMemory, OwnsAddressesInChunksOnly)
 {
-  memory.add_chunk({base + 8192, 1024});
-  memory.add_chunk({base, 4096});
+  add_chunk({base + 8192, 1024});
+  add_chunk({base, 4096});
   EXPECT_EQ(memory.bounds(), std::pair(base, base + 9216));
   EXPECT_EQ(memory.chunk_bytes(), 5120U);
   for (std::uintptr_t const offset : std::initializer_list<std::uintptr_t>{0, 4095, 8192, 9215}) {
@@ -63,8 +69,8 @@ TEST_F(CapturedMemory, OwnsAddressesInChunksOnly)
 
 TEST_F(CapturedMemory, NeverAllocatesAcrossTwoChunks)
 {
-  memory.add_chunk({base, 1024});
-  memory.add_chunk({base + 1024, 1024});
+  add_chunk({base, 1024});
+  add_chunk({base + 1024, 1024});
   EXPECT_EQ(allocate(1280).bytes, 0U);
   EXPECT_EQ(allocate(1024).bytes, 1024U);
   EXPECT_TRUE(memory.check_invariants());
@@ -72,7 +78,7 @@ TEST_F(CapturedMemory, NeverAllocatesAcrossTwoChunks)
 
 TEST_F(CapturedMemory, KeepsFreedMemoryForItsStreamWithinACapture)
 {
-  memory.add_chunk({base, 512});
+  add_chunk({base, 512});
   memory.free_in_capture(allocate(512), first);
   EXPECT_EQ(allocate(512, second).bytes, 0U);
   EXPECT_EQ(allocate(512).begin, base);
@@ -80,8 +86,8 @@ TEST_F(CapturedMemory, KeepsFreedMemoryForItsStreamWithinACapture)
 
 TEST_F(CapturedMemory, ReleasesEachChunkWithItsLastBlock)
 {
-  memory.add_chunk({base, 512});
-  memory.add_chunk({base + 4096, 512});
+  add_chunk({base, 512});
+  add_chunk({base + 4096, 512});
   auto const block = allocate(512);
   memory.set_released();
   std::vector<std::uintptr_t> left;
@@ -112,7 +118,7 @@ TEST_F(CapturedMemory, ReleasesEachChunkWithItsLastBlock)
 
 TEST_F(CapturedMemory, CheckFindsMemoryThatIsFreeTwice)
 {
-  memory.add_chunk({base, 1024});
+  add_chunk({base, 1024});
   auto const block = allocate(256);
   static_cast<void>(allocate(256));
   memory.free_in_capture(block, first);
@@ -122,7 +128,7 @@ TEST_F(CapturedMemory, CheckFindsMemoryThatIsFreeTwice)
 
 TEST_F(CapturedMemory, CheckFindsFreeMemoryOutsideOfChunks)
 {
-  memory.add_chunk({base, 1024});
+  add_chunk({base, 1024});
   memory.set_released();
   auto const let_go = [](address_range, bool) { return true; };
   EXPECT_BROKEN_BY(memory.leave(let_go));  // leave() does not forget free memory
@@ -131,8 +137,8 @@ TEST_F(CapturedMemory, CheckFindsFreeMemoryOutsideOfChunks)
 #if RMM_ASSERTIONS_ENABLED
 TEST_F(CapturedMemory, AssertsThatAFreeEndsInItsChunk)
 {
-  memory.add_chunk({base, 512});
-  memory.add_chunk({base + 512, 512});
+  add_chunk({base, 512});
+  add_chunk({base + 512, 512});
   static_cast<void>(allocate(512));
   static_cast<void>(allocate(512));
   EXPECT_DEATH(memory.free_in_capture({base + 256, 512}, first), "Assertion `");

@@ -3,10 +3,12 @@
 
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/block_map.hpp>
 #include <rmm/detail/heap/range_set.hpp>
 #include <rmm/detail/stream/asker.hpp>
 #include <rmm/detail/stream/cache_set.hpp>
 #include <rmm/detail/stream/device_waits.hpp>
+#include <rmm/detail/stream/free_sets.hpp>
 #include <rmm/detail/stream/free_store.hpp>
 #include <rmm/detail/stream/shared_free_lists.hpp>
 #include <rmm/detail/stream/slow_path.hpp>
@@ -54,7 +56,7 @@ struct PieceList : ::testing::Test {
     store.ranges().insert({base + begin * heap_granule, granules * heap_granule}, 0);
   }
 
-  [[nodiscard]] piece_list make(wanted_runs const& wanted) { return {shared, caches, limits.seams(), wanted}; }
+  [[nodiscard]] piece_list make(wanted_runs const& wanted) { return {free, wanted}; }
 
   /// Adds ranges in a pattern in which no two of them touch.
   void add_pairs(free_store& store, std::size_t count, std::size_t at)
@@ -68,6 +70,8 @@ struct PieceList : ::testing::Test {
   rmm::detail::shared_free_lists shared{limits};
   rmm::detail::device_waits waits{0};
   cache_set caches{1, mutex, slow, limits, shared, waits};
+  rmm::detail::block_map blocks{limits.seam_addresses};
+  rmm::detail::free_sets free{caches, shared, blocks, limits, waits};
   free_store* first;
   free_store* second{};
 };
@@ -98,7 +102,6 @@ TEST_F(PieceList, TakesTheBeginOfTheSmallestRunThatFits)
   EXPECT_TRUE(shared.idle().ranges().empty());
   EXPECT_TRUE(first->ranges().empty());
   EXPECT_EQ(second->ranges().total_bytes(), heap_granule);
-  EXPECT_FALSE(who.wait_failed);
 }
 
 TEST_F(PieceList, TakesNoUnfencedMemory)
@@ -122,13 +125,13 @@ TEST_F(PieceList, IsEmptyIfFreeMemoryIsTooSmall)
 
 TEST_F(PieceList, BoundsRunsWithoutListingPieces)
 {
-  EXPECT_EQ(piece_list::bound_of_runs(shared, caches), 0U);
+  EXPECT_EQ(free.bound_of_runs(), 0U);
   add_pairs(shared.idle(), 100'000, 0);
-  EXPECT_EQ(piece_list::bound_of_runs(shared, caches), 2 * heap_granule);
+  EXPECT_EQ(free.bound_of_runs(), 2 * heap_granule);
   add(*first, 4002, 2);  // between two of them
-  EXPECT_EQ(piece_list::bound_of_runs(shared, caches), 6 * heap_granule);
+  EXPECT_EQ(free.bound_of_runs(), 6 * heap_granule);
   ASSERT_TRUE(second->try_add_unfenced({base + 4006 * heap_granule, 2 * heap_granule}));
-  EXPECT_EQ(piece_list::bound_of_runs(shared, caches), 10 * heap_granule);
+  EXPECT_EQ(free.bound_of_runs(), 10 * heap_granule);
   second->unfenced().clear();
 }
 
@@ -161,7 +164,7 @@ TEST_F(PieceList, ListsFewPiecesIfNoRunIsLongEnough)
     add(i % 3 == 0 ? shared.idle() : i % 3 == 1 ? *first : *second, 4 * i, 2);
   }
   for (std::size_t i = 0; i != 900; ++i) { add(i % 2 == 0 ? *first : *second, 4 * (holes + 10) + i, 1); }
-  ASSERT_GE(piece_list::bound_of_runs(shared, caches), 1'000 * heap_granule);
+  ASSERT_GE(free.bound_of_runs(), 1'000 * heap_granule);
   EXPECT_LT(make({1'000 * heap_granule}).count(), 1'500U);
   auto pieces = make({900 * heap_granule});
   EXPECT_TRUE(pieces.has_run(900 * heap_granule));
@@ -230,7 +233,7 @@ TEST_P(RandomPieceList, ListsWantedRunsWhole)
   SCOPED_TRACE("RMM_TEST_SEED=" + std::to_string(seed));
   rmm::test::random_choice random{seed};
   auto const all   = fill(random);
-  auto const bound = piece_list::bound_of_runs(shared, caches);
+  auto const bound = free.bound_of_runs();
   std::size_t longest{};
   for (auto const run : all) { longest = std::max(longest, run.bytes); }
   EXPECT_LE(longest, bound);

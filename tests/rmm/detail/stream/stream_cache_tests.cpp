@@ -378,9 +378,9 @@ TEST_F(StreamCache, CutsTheRequestedBytesFromARange)
 {
   give(base, 300 * KiB);
   EXPECT_EQ(cache.take(100 * KiB), pointer(base));
-  EXPECT_EQ(cache.take_best(200 * KiB), pointer(base + 100 * KiB));
+  EXPECT_EQ(cache.take_good(200 * KiB), pointer(base + 100 * KiB));
   EXPECT_EQ(cache.take(256), nullptr);
-  EXPECT_EQ(cache.take_best(256), nullptr);
+  EXPECT_EQ(cache.take_good(256), nullptr);
   EXPECT_EQ(claims(), 2);
   EXPECT_EQ(cache.live_bytes(), static_cast<std::int64_t>(300 * KiB));
 }

@@ -30,12 +30,12 @@ namespace {
 using rmm::detail::address_range;
 using rmm::detail::address_reservation;
 using rmm::detail::device_access;
+using rmm::detail::leaving;
 using rmm::detail::physical_memory;
 using rmm::detail::stream_ordered_heap;
 using rmm::test::for_each_seed;
 using rmm::test::memory_source;
 using rmm::test::random_program;
-using leaving = stream_ordered_heap::leaving;
 
 constexpr std::size_t chunk = std::size_t{2} << 20U;
 

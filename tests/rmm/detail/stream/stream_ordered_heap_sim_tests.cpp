@@ -416,6 +416,40 @@ TEST_F(StreamOrderedHeapSim, WaitsForTheDeviceOnlyIfThatServesTheRequest)
   EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
+TEST_F(StreamOrderedHeapSim, DoesNotWaitForTheDeviceIfFreeMemoryIsScattered)
+{
+  device_heap heap{MiB};
+  cudaStream_t foreign{};
+  ASSERT_EQ(cudaStreamCreate(&foreign), cudaSuccess);
+  std::vector<void*> blocks(4);
+  for (void*& block : blocks) { block = heap.allocate(256 * KiB, foreign); }
+  heap.deallocate(blocks[0], 256 * KiB, stream);
+  heap.deallocate(blocks[2], 256 * KiB, foreign);
+  since const then{heap};
+  EXPECT_EQ(heap.heap().allocate_reclaimed(512 * KiB, other), nullptr);
+  EXPECT_EQ(then.sources().device_synchronizations, 0U);
+  heap.deallocate(blocks[1], 256 * KiB, foreign);
+  EXPECT_NE(heap.heap().allocate_reclaimed(512 * KiB, other), nullptr);
+  EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
+}
+
+TEST_F(StreamOrderedHeapSim, FencesEachFreeAfterAWaitForTheDevice)
+{
+  device_heap heap{MiB};
+  cudaStream_t foreign{};
+  ASSERT_EQ(cudaStreamCreate(&foreign), cudaSuccess);
+  static_cast<void>(heap.allocate(MiB - 8 * KiB, stream));
+  std::vector<void*> blocks(8);
+  for (void*& block : blocks) { block = heap.allocate(KiB, foreign); }
+  for (void* const block : blocks) { heap.deallocate(block, KiB, foreign); }  // events after the 1st, 3rd and 7th
+  void* const all = heap.heap().allocate_reclaimed(8 * KiB, other);
+  EXPECT_EQ(heap.figures().device_synchronizations, 1U);
+  heap.deallocate(all, 8 * KiB, foreign);
+  EXPECT_NE(heap.heap().allocate_reclaimed(8 * KiB, other), nullptr);
+  EXPECT_EQ(heap.figures().device_synchronizations, 1U);
+  EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
+}
+
 TEST_F(StreamOrderedHeapSim, RecordsEventsOnKnownStreamsBeforeWaitingForTheDevice)
 {
   device_heap heap{MiB};
@@ -811,7 +845,7 @@ TEST_F(StreamOrderedHeapSim, CoalescesAcrossTheSeamOfAWithdrawnBlock)
     heap.deallocate(a, MiB, stream);
     heap.deallocate(b, MiB, stream);
     stream.synchronize();
-    ASSERT_EQ(heap.withdraw({first}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
+    ASSERT_EQ(heap.withdraw({first}, rmm::detail::leaving::at_once, stream).size(), 1U);
     heap.extend(first);
     EXPECT_EQ(heap.try_allocate(2 * MiB, stream), both);
     EXPECT_TRUE(heap.check_invariants());
@@ -830,10 +864,13 @@ TEST_F(StreamOrderedHeapSim, WithdrawsOnlyWholeBlocksAsBlocks)
     void* const whole = heap.add_block_and_allocate(both, 2 * MiB, 2 * MiB, stream);
     heap.deallocate(whole, 2 * MiB, stream);
     stream.synchronize();
-    EXPECT_TRUE(heap.withdraw_blocks(ranges{{begin, MiB}}, stream).empty());  // these blocks were added earlier
-    EXPECT_TRUE(heap.withdraw_blocks(ranges{{begin + MiB, MiB}}, stream).empty());
+    auto const withdraw = [&](ranges const& wanted) {
+      return heap.withdraw(wanted, rmm::detail::leaving::after_a_wait, stream, true);
+    };
+    EXPECT_TRUE(withdraw({{begin, MiB}}).empty());  // these blocks were added earlier
+    EXPECT_TRUE(withdraw({{begin + MiB, MiB}}).empty());
     EXPECT_EQ(heap.block_bytes(), 2 * MiB);
-    ASSERT_EQ(heap.withdraw_blocks(ranges{{begin, 2 * MiB}}, stream).size(), 1U);
+    ASSERT_EQ(withdraw({{begin, 2 * MiB}}).size(), 1U);
     EXPECT_EQ(heap.block_bytes(), 0U);
     EXPECT_TRUE(heap.check_invariants());
   }
@@ -854,10 +891,58 @@ TEST_F(StreamOrderedHeapSim, WithdrawsARangeFromTheMiddleOfABlock)
       heap.settle();
       if (i == 0) { continue; }  // makes 2, 4, 6, ... ranges before one is cut in two
       rmm::detail::address_range const middle{reinterpret_cast<std::uintptr_t>(block) + 64 * KiB, 64 * KiB};
-      ASSERT_EQ(heap.withdraw({middle}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
+      ASSERT_EQ(heap.withdraw({middle}, rmm::detail::leaving::at_once, stream).size(), 1U);
       EXPECT_TRUE(heap.check_invariants());
       EXPECT_EQ(heap.free_runs().size(), 1 + 2 * i);
     }
+  }
+  EXPECT_EQ(cudaFree(all), cudaSuccess);
+}
+
+TEST_F(StreamOrderedHeapSim, WithdrawsMemoryInUseOnlyInOrderOrAfterAWait)
+{
+  using rmm::detail::leaving;
+  void* all{};
+  ASSERT_EQ(cudaMalloc(&all, 8 * MiB), cudaSuccess);
+  {
+    rmm::detail::stream_ordered_heap heap;
+    void* const first = heap.add_block_and_allocate(all, 8 * MiB, 2 * MiB, stream);
+    stream.synchronize();
+    heap.settle();
+    static_cast<void>(heap.try_allocate(256, other));  // with two caches, large blocks go to the stores
+    void* const second = heap.try_allocate(2 * MiB, stream);
+    for (void* const block : {first, second}) {
+      write(block, 2 * MiB, stream);
+      heap.deallocate(block, 2 * MiB, stream);
+    }
+    auto const withdraw = [&](void* block, leaving when, rmm::cuda_stream_view waiting) {
+      return heap.withdraw({{reinterpret_cast<std::uintptr_t>(block), 2 * MiB}}, when, waiting).size();
+    };
+    EXPECT_EQ(withdraw(first, leaving::at_once, stream), 0U);
+    EXPECT_EQ(withdraw(first, leaving::in_order, other), 0U);
+    EXPECT_EQ(withdraw(first, leaving::in_order, stream), 1U);
+    EXPECT_EQ(withdraw(second, leaving::after_a_wait, other), 1U);
+    write(second, 2 * MiB, other);
+    EXPECT_TRUE(heap.check_invariants());
+  }
+  EXPECT_EQ(cudaFree(all), cudaSuccess);
+}
+
+TEST_F(StreamOrderedHeapSim, WithdrawsSeveralRangesOfOnePiece)
+{
+  void* all{};
+  ASSERT_EQ(cudaMalloc(&all, 8 * MiB), cudaSuccess);
+  {
+    rmm::detail::stream_ordered_heap heap;
+    static_cast<void>(heap.add_block_and_allocate(all, 8 * MiB, 0, stream));
+    stream.synchronize();
+    auto const begin = reinterpret_cast<std::uintptr_t>(all);
+    std::vector<rmm::detail::address_range> const wanted{
+      {begin + MiB, MiB}, {begin + 3 * MiB, MiB}, {begin + 4 * MiB, 2 * MiB}};
+    EXPECT_EQ(heap.withdraw(wanted, rmm::detail::leaving::at_once, stream).size(), 3U);
+    EXPECT_EQ(heap.block_bytes(), 4 * MiB);
+    EXPECT_EQ(heap.free_runs().size(), 3U);
+    EXPECT_TRUE(heap.check_invariants());
   }
   EXPECT_EQ(cudaFree(all), cudaSuccess);
 }
@@ -886,7 +971,7 @@ TEST_F(StreamOrderedHeapSim, LowersTheUnfencedLimitWhenTheHeapShrinks)
     static_cast<void>(heap.add_block_and_allocate(static_cast<char*>(both) + larger.bytes, MiB, 0, stream));
     ASSERT_NE(heap.try_allocate(256, stream), nullptr);  // makes the cache before the heap shrinks
     stream.synchronize();
-    ASSERT_EQ(heap.withdraw({larger}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
+    ASSERT_EQ(heap.withdraw({larger}, rmm::detail::leaving::at_once, stream).size(), 1U);
     std::vector<void*> mine;
     for (int i = 0; i < 4; ++i) { mine.push_back(heap.try_allocate(16 * KiB, stream)); }
     auto const events = cudasim::calls("cudaEventRecord");

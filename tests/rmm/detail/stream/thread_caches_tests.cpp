@@ -32,6 +32,14 @@ struct ThreadCaches : ::testing::Test {
     thread_caches::mine()->add({heap, fake_stream(number), fake_cache(number), std::move(link)});
   }
 
+  /// Returns the link of a heap that exists, as far as threads can tell. Requires that `caches` is null before the thread ends.
+  static rmm::detail::counted_ptr<heap_link> make_link()
+  {
+    auto link    = rmm::detail::make_counted<heap_link>();
+    link->caches = reinterpret_cast<rmm::detail::cache_set*>(64);
+    return link;
+  }
+
   rmm::detail::counted_ptr<heap_link> gone{
     rmm::detail::make_counted<heap_link>()};  // the link of a destroyed heap, so the end of the thread does nothing
 };
@@ -46,9 +54,7 @@ TEST_F(ThreadCaches, EachThreadHasOwnCaches)
 TEST_F(ThreadCaches, FindsCachesByHeapAndStream)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
-    stream_ordered_heap heap;
-    auto const link = rmm::detail::make_counted<heap_link>();
-    link->heap      = &heap;
+    auto const link = make_link();
     add(1, 1, link);
     add(1, 2, link);
     add(2, 1, link);
@@ -57,7 +63,7 @@ TEST_F(ThreadCaches, FindsCachesByHeapAndStream)
     EXPECT_EQ(thread_caches::mine()->find(2, fake_stream(2)), fake_cache(4));
     EXPECT_EQ(thread_caches::mine()->find(3, fake_stream(2)), nullptr);
     EXPECT_EQ(thread_caches::mine()->find(1, fake_stream(3)), nullptr);
-    link->heap = nullptr;
+    link->caches = nullptr;
   });
 }
 
@@ -77,16 +83,14 @@ TEST_F(ThreadCaches, ForgetsCachesInTheSlotTableToo)
 TEST_F(ThreadCaches, KeepsCachesOfAnotherHeapAtTheSameAddress)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
-    stream_ordered_heap heap;
-    auto const link = rmm::detail::make_counted<heap_link>();
-    link->heap      = &heap;
+    auto const link = make_link();
     add(1, 1, link);
     add(2, 1, link);
     thread_caches::mine()->forget(2, fake_stream(1));
     EXPECT_EQ(thread_caches::mine()->find(2, fake_stream(1)), nullptr);
     EXPECT_EQ(thread_caches::mine()->find(1, fake_stream(1)), fake_cache(1));
     EXPECT_EQ(thread_caches::mine()->count(), 1U);
-    link->heap = nullptr;
+    link->caches = nullptr;
   });
 }
 
@@ -101,9 +105,7 @@ TEST_F(ThreadCaches, DropsCachesOfDestroyedHeaps)
 TEST_F(ThreadCaches, FindsCachesAmongThousands)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
-    stream_ordered_heap heap;
-    auto const link  = rmm::detail::make_counted<heap_link>();
-    link->heap       = &heap;
+    auto const link  = make_link();
     auto* const mine = thread_caches::mine();
     for (std::uintptr_t i = 1; i <= 5000; ++i) { add(1, i, link); }
     for (std::uintptr_t i = 1; i <= 5000; i += 3) { mine->forget(1, fake_stream(i)); }
@@ -113,7 +115,7 @@ TEST_F(ThreadCaches, FindsCachesAmongThousands)
     EXPECT_EQ(mine->count(), 5000U - 1667U);
     EXPECT_NE(mine->next_of(1), mine->next_of(1));
     EXPECT_EQ(mine->next_of(2), nullptr);
-    link->heap = nullptr;
+    link->caches = nullptr;
   });
 }
 

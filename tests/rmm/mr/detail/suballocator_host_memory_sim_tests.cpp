@@ -281,7 +281,7 @@ TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAWithdrawal)
     std::vector<rmm::detail::address_range> taken;
     fail_host_allocations(runs + 1, 1);
     try {
-      taken = heap.heap().withdraw(wanted, rmm::detail::stream_ordered_heap::leaving::at_once, stream);
+      taken = heap.heap().withdraw(wanted, rmm::detail::leaving::at_once, stream);
     } catch (std::bad_alloc const&) {}
     any = stop_failing() != 0;
     EXPECT_EQ(heap.figures().reserved_bytes, size - taken.size() * 4 * KiB) << "allocation " << runs;
