@@ -69,6 +69,9 @@ enum class paused_contents {
 /// device. Small chunks keep less memory back, and large ones are mapped faster, so large requests get larger ones; see
 /// docs/elastic-pool.md.
 ///
+/// UCX with error handling, as in Dask, sends this memory to other processes through the host. Use pool_memory_resource over
+/// cuda_memory_resource for what it sends; see docs/dask.md.
+///
 /// If the device has no virtual memory, the pool is plain: it grows by blocks of cudaMalloc, as pool_memory_resource does, and gives back
 /// blocks that are wholly free. Each such pool logs that.
 ///

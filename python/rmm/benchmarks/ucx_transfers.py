@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument(
         "--without-error-handling",
         action="store_true",
-        help="lets UCX use shared memory of the host, which Dask does not",
+        help="lets UCX send mapped memory in pieces, which it does not do for Dask",
     )
     parser.add_argument("--one-device", action="store_true", help="both processes on device 0")
     parser.add_argument(
@@ -197,7 +197,7 @@ def main() -> None:
             speed = f"{result['speed']:8.2f} GB/s" if result["speed"] else " " * 13
             print(f"  {result['step']:<26} {speed}  {result['data']}")
         for line in rest if options.verbose else rest[-12:]:
-            print(f"  | {line[:240]}")
+            print(f"  | {line[:600]}")
         sys.stdout.flush()
 
 

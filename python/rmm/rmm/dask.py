@@ -11,6 +11,7 @@ Processes that import this module send each other `rmm.DeviceBuffer` without Num
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -19,6 +20,7 @@ from distributed.protocol import dask_deserialize, dask_serialize
 from distributed.protocol.cuda import cuda_deserialize, cuda_serialize
 from distributed.utils import offload
 
+from rmm import _ucx
 from rmm._cuda import gpu
 from rmm.mr import (
     ConfiguredMemoryResource,
@@ -32,6 +34,8 @@ from rmm.pylibrmm.memory_resource._pools import check_configuration
 from rmm.pylibrmm.memory_resource._registry import without_trace
 
 __all__ = ["RMMPlugin"]
+
+_logger = logging.getLogger("distributed.worker.rmm")  # Dask shows it and keeps it for Client.get_worker_logs()
 
 
 class _WorkerResource(ConfiguredMemoryResource):
@@ -59,6 +63,9 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
     stay valid, because each keeps the resource that it came from. That resource goes when the last of them goes.
 
     Until then the plug-in keeps the earlier resource. Do not give the workers another pool first: it would keep its memory.
+
+    A worker logs a warning if it talks UCX and its resource is an elastic pool or a pool of the driver, which UCX sends through
+    the host. Use "pool" there.
 
     Parameters
     ----------
@@ -109,6 +116,7 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
         """
         if self.configuration is not None:
             self._set_resource(self.configuration)
+        _warn_of_slow_transfers(worker)
         self._metric_before = worker.metrics.get("rmm")
         worker.metrics = {**worker.metrics, "rmm": _metric}  # a new dict: a heartbeat may be reading the old one
 
@@ -142,6 +150,18 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
             set_per_device_resource(device, resource)
         resource.workers += 1
         self._device = device
+
+
+def _warn_of_slow_transfers(worker: Any) -> None:
+    """Logs a warning if the worker talks UCX and its resource has memory that UCX sends through the host."""
+    if not worker.address_safe.startswith(("ucx://", "ucxx://")):
+        return
+    if name := _ucx.mapped_memory(get_current_device_resource()):
+        _logger.warning(
+            "UCX sends memory of '%s' through the host, slower than TCP does and far slower than memory of cudaMalloc. "
+            "Use RMMPlugin('pool'), or protocol='tcp'; see docs/dask.md.",
+            name,
+        )
 
 
 def _first_answer(resource: Any, question: str) -> int:

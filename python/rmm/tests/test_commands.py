@@ -7,10 +7,12 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import rmm
+from rmm import _ucx
 from rmm.__main__ import main
 from rmm._build_facts import cuda_backend
 
@@ -133,6 +135,65 @@ def test_the_doctor_has_no_advice_where_a_pool_is_set(capsys: pytest.CaptureFixt
     assert "PoolMemoryResource" in text
     assert "ns a buffer" not in text
     assert "RMM_RESOURCE" not in text[text.index("\nadvice") :]
+
+
+def advice_of_the_doctor(capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["doctor", "--seconds", "0"]) == 0
+    return capsys.readouterr().out.partition("\nadvice")[2]
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("elastic", "elastic"),
+        ("elastic,max=50%,statistics", "elastic"),
+        ("recommended", "elastic"),
+        ("cuda_async", "cuda_async"),
+        ("cuda_async_view", "cuda_async_view"),
+        ("cached,initial=1MiB", "cuda_async"),
+        ('binning,upstream=(pool,initial=1MiB,upstream="cuda_async")', "cuda_async"),
+        ("cached,upstream=cuda", ""),
+        ("pool,upstream=(cuda)", ""),
+        ("managed", ""),
+    ],
+)
+def test_the_doctor_names_memory_that_ucx_sends_through_the_host(
+    text: str, named: str, is_installed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_ucx, "is_installed", lambda: is_installed)
+    rmm.mr.set_current_device_resource(rmm.mr.ConfiguredMemoryResource(text))
+    advice = advice_of_the_doctor(capsys)
+    if named and is_installed:
+        assert f"UCX sends memory of {named} through the host" in advice
+        assert 'export RMM_RESOURCE="pool"' in advice
+    else:
+        assert "UCX" not in advice
+
+
+def test_ucx_is_found_without_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ucxx").mkdir()
+    (tmp_path / "ucxx" / "__init__.py").write_text("raise ImportError")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert _ucx.is_installed()
+
+
+def test_the_doctor_looks_below_adaptors_and_pools(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_ucx, "is_installed", lambda: True)
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaAsyncMemoryResource())
+    rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(pool))
+    assert "UCX sends memory of cuda_async" in advice_of_the_doctor(capsys)
+
+
+def test_the_doctor_does_not_recommend_a_pool_alone_that_ucx_sends_through_the_host(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_ucx, "is_installed", lambda: True)
+    rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
+    advice = advice_of_the_doctor(capsys)
+    assert advice.index('export RMM_RESOURCE="recommended"') < advice.index("UCX sends memory of elastic")
 
 
 def test_the_advice_of_the_doctor_can_be_pasted() -> None:

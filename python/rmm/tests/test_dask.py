@@ -42,9 +42,9 @@ example = Path(__file__).resolve().parents[3] / "examples" / "dask" / "main.py"
 needs_dask_cuda = pytest.mark.skipif(find_spec("dask_cuda") is None, reason="needs Dask-CUDA")
 
 
-def worker() -> Any:
+def worker(address: str = "tcp://127.0.0.1:1234") -> Any:
     """A stand-in with everything that plug-ins use of a worker."""
-    return SimpleNamespace(name="tcp/3", metrics={"rmm": rmm_metric_of_dask})
+    return SimpleNamespace(name="tcp/3", address_safe=address, metrics={"rmm": rmm_metric_of_dask})
 
 
 def rmm_metric_of_dask(worker: Any) -> dict[str, int]:
@@ -167,6 +167,35 @@ def test_a_resource_that_does_not_fit_changes_nothing() -> None:
     plugin.teardown(first)
     assert current() is before
     assert first.metrics == {"rmm": rmm_metric_of_dask}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "text", "named"),
+    [
+        ("ucx", "elastic,max=64MiB", "elastic"),
+        ("ucxx", "cuda_async", "cuda_async"),
+        ("ucx", "cached", "cuda_async"),
+        ("ucx", "pool,initial=1MiB", ""),
+        ("ucx", "cuda", ""),
+        ("tcp", "elastic,max=64MiB", ""),
+    ],
+)
+def test_a_worker_warns_of_memory_that_ucx_sends_through_the_host(
+    protocol: str, text: str, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    RMMPlugin(text).setup(worker(f"{protocol}://127.0.0.1:1234"))
+    warnings = [record.getMessage() for record in caplog.records if record.name == "distributed.worker.rmm"]
+    assert len(warnings) == bool(named)
+    assert all(f"memory of '{named}' through the host" in warning for warning in warnings)
+
+
+def test_a_worker_warns_of_the_resource_that_it_had(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("RMM_RESOURCE", raising=False)
+    rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(rmm.mr.ElasticPoolMemoryResource()))
+    RMMPlugin().setup(worker("ucx://127.0.0.1:1234"))
+    assert "memory of 'elastic' through the host" in caplog.text
 
 
 def test_the_examples_in_the_documentation_strings_do_what_they_say() -> None:

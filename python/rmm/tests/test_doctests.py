@@ -15,6 +15,7 @@ modules = [
     "rmm",
     "rmm._cuda.gpu",
     "rmm._memory_limit",
+    "rmm._ucx",
     "rmm.allocators.torch",
     "rmm.allocators.torch_memory_saver",
     "rmm.allocators.vllm",

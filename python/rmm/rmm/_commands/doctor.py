@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import rmm
 import rmm.allocators
-from rmm import _installation
+from rmm import _installation, _ucx
 from rmm._build_facts import cuda_backend
 from rmm._cuda import _runtime, gpu
 
@@ -259,6 +259,7 @@ def advise() -> list[str]:
     if isinstance(rmm.mr.get_current_device_resource(), rmm.mr.CudaMemoryResource):
         found.append("Each allocation calls cudaMalloc. To allocate from a pool, without a change of the program:")
         found.append('  export RMM_RESOURCE="recommended"')
+    found += _advise_about_ucx()
     installed = [name for name in _switched_at_once if _version_of(_frameworks[name][0])]
     if installed:
         names = ", ".join(f'"{name}"' for name in installed)
@@ -268,3 +269,20 @@ def advise() -> list[str]:
         found.append("JAX takes 75 % of the device's memory when it starts. To leave it to the pool:")
         found.append("  export XLA_PYTHON_CLIENT_PREALLOCATE=false")
     return found
+
+
+def _advise_about_ucx() -> list[str]:
+    """Returns advice if UCX is installed, and would send memory of the current or recommended resource through the host."""
+    if not _ucx.is_installed():
+        return []
+    resource = rmm.mr.get_current_device_resource()
+    if isinstance(resource, rmm.mr.CudaMemoryResource):
+        resource = rmm.mr.ConfiguredMemoryResource("recommended")  # what the advice above names
+    name = _ucx.mapped_memory(resource)
+    if not name:
+        return []
+    return [
+        f"UCX sends memory of {name} through the host, at 0.5 GB/s where memory of cudaMalloc has 360 (two H200s).",
+        "If the program sends buffers over UCX (ucxx, Dask), allocate them from a pool over cudaMalloc:",
+        '  export RMM_RESOURCE="pool"',
+    ]

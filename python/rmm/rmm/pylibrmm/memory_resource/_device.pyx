@@ -70,6 +70,8 @@ cdef class ManagedMemoryResource(DeviceMemoryResource):
 cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
     """A resource that allocates from its own pool of the driver (`cudaMallocAsync`).
 
+    UCX sends this memory to other processes through the host: see docs/dask.md.
+
     Parameters
     ----------
     initial_pool_size : int or str, optional

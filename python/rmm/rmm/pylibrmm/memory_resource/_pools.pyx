@@ -297,6 +297,8 @@ cdef class KeptContents:
 cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     """A pool over CUDA's virtual memory. It grows in place, loses little memory to fragmentation, and gives memory back to the device.
 
+    UCX with error handling, as in Dask, sends this memory to other processes through the host: see docs/dask.md.
+
     Parameters
     ----------
     initial_pool_size : int or str, optional
