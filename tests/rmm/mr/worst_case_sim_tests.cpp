@@ -295,6 +295,26 @@ class scattered_blocks {
   std::vector<block> live_;
 };
 
+TEST(WorstCaseOfHoles, FiguresOfAFullPoolAreQuick)
+{
+  if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
+  constexpr std::size_t count = 200'000;
+  rmm::mr::cuda_memory_resource cuda;
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, count * 256, count * 256};
+  rmm::cuda_stream const stream;
+  std::vector<void*> live(count);
+  for (auto& each : live) { each = pool.allocate(256, stream); }
+  std::sort(live.begin(), live.end());
+  for (std::size_t i = 0; i < count; i += 2) { pool.deallocate(live[i], 256, stream); }
+  ASSERT_EQ(pool.figures().largest_free_bytes, 256U);  // all holes are as large as the largest
+  std::array<double, 1> const limits{WorstCase::noise};
+  auto const times =
+    fastest_of_several(limits, [&](auto& found) { found[0] = time_of([&] { static_cast<void>(pool.figures()); }); });
+  std::printf("figures(): %.3f ms\n", times[0]);
+  EXPECT_LT(times[0], limits[0]);
+  for (std::size_t i = 1; i < count; i += 2) { pool.deallocate(live[i], 256, stream); }
+}
+
 struct Scattered : Simulated, ::testing::WithParamInterface<scattered_program> {};
 
 /// A free piece of half the request's size exists, so totals of free memory do not show that no piece is large enough.

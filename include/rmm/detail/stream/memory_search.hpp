@@ -104,10 +104,7 @@ class basic_memory_search {
   [[nodiscard]] RMM_COLD void* allocate_fenced(std::size_t bytes, asker const& who, device_waits::permission may)
   {
     all_closed closed{caches_, who.cache};
-    if (knows_no_run_of(bytes)) {  // a pool that fails is full, and packs better if its caches coalesce (PACKING_TEST)
-      for (auto const& cache : caches_) { cache->empty_stacks(); }
-      return nullptr;
-    }
+    if (knows_no_run_of(bytes)) { return nullptr; }
     if (!caches_.try_claim(who.cache)) { throw std::bad_alloc{}; }
     scope_guard cancel{[&]() noexcept { caches_.return_claim(who.cache); }};
     auto taken = take_coalesced(bytes, who, closed);

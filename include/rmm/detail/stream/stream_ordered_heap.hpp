@@ -198,13 +198,17 @@ class basic_stream_ordered_heap {
       }
       return graphs_.allocate(bytes, stream.value(), capture);
     }
+    bool has_none = false;
     {
       detail::mutex_lock const lock{mutex_};
-      if (search_.knows_no_run_of(bytes) && (how == reclaiming::before_growth || caches_.are_many())) {
-        return nullptr;
-      }
+      has_none = search_.knows_no_run_of(bytes);
+      if (has_none && (how == reclaiming::before_growth || caches_.are_many())) { return nullptr; }
       all_closed closed{caches_};
       if (!search_.may_have_run_of(bytes, closed)) { return nullptr; }
+    }
+    if (has_none) {
+      coalesce_caches();
+      return nullptr;
     }
     auto* const cache  = caches_.find_or_make(stream.value(), true);
     auto const who     = asker::make(stream.value(), cache, capture.is_none());
@@ -518,7 +522,7 @@ class basic_stream_ordered_heap {
       RMM_ASSERT(now.reserved_bytes == blocks_.total_bytes());
       now.largest_free_bytes = free_.largest_piece();
       if (contents != nullptr || free.pieces_elsewhere() <= most_pieces_in_figures) {
-        free_pieces runs{free_, {now.largest_free_bytes, nullptr, true, true}};
+        free_pieces runs{free_, {now.largest_free_bytes + heap_granule, nullptr, true, true}};  // only longer ones
         for (auto const run : runs.runs()) { now.largest_free_bytes = detail::max(now.largest_free_bytes, run.bytes); }
       }
       if (contents != nullptr) {
@@ -618,6 +622,15 @@ class basic_stream_ordered_heap {
   };
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
+
+  /// Fences and coalesces what lies in caches. A pool that fails is full, and packs better afterwards (PACKING_TEST).
+  RMM_COLD void coalesce_caches() noexcept
+  {
+    fence_live_streams();
+    detail::mutex_lock const lock{mutex_};
+    all_closed const closed{caches_};
+    for (auto const& cache : caches_) { cache->empty_stacks(); }
+  }
 
   /// Frees a block to its stream's store: a large block, or one of a thread that has no cache, because it ends or host memory ran out. The
   /// block gets a fence of its own, so that the next large request, on any stream, finds it coalesced with its neighbours.
