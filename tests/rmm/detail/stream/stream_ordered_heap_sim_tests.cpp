@@ -510,6 +510,24 @@ TEST_F(StreamOrderedHeapSim, LastSearchFindsFreeMemoryWithoutAWait)
   heap.deallocate(found, 4 * KiB, stream);
 }
 
+TEST_F(StreamOrderedHeapSim, AsksNoOtherStreamIfItKnowsThatNothingFits)
+{
+  device_heap heap{MiB};
+  std::vector<rmm::cuda_stream> const known(20);
+  std::vector<void*> blocks(32);
+  for (auto& each : blocks) { each = heap.allocate(32 * KiB, stream); }
+  std::sort(blocks.begin(), blocks.end());
+  for (std::size_t i = 0; i != 32; i += 2) { heap.deallocate(blocks[i], 32 * KiB, i % 4 == 0 ? stream : other); }
+  auto const asked = [] {
+    return cudasim::calls("cudaStreamGetCaptureInfo") + cudasim::calls("cudaStreamIsCapturing");
+  };
+  EXPECT_EQ(heap.heap().allocate_reclaimed(64 * KiB, other), nullptr);  // notes that no run is large enough
+  auto const before = asked();
+  EXPECT_EQ(heap.heap().allocate_reclaimed(64 * KiB, other), nullptr);
+  EXPECT_LT(asked() - before, known.size());
+  for (std::size_t i = 1; i != 33; i += 2) { heap.deallocate(blocks[i], 32 * KiB, stream); }
+}
+
 /// Allocates the last 32 KiB of a heap, and frees 256 bytes on each of so many streams that their caches are many.
 std::vector<rmm::cuda_stream> make_many_caches(device_heap& heap, rmm::cuda_stream_view owner)
 {

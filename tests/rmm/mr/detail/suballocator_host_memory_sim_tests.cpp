@@ -38,6 +38,7 @@ namespace {
 thread_local std::uint64_t until_failure{0};  // the n-th allocation of this thread fails; 0 for none
 thread_local std::uint64_t failures{0};       // so many allocations in a row fail
 thread_local std::uint64_t failed{0};
+thread_local bool calloc_fails{false};  // in this thread, always
 std::atomic<std::size_t> largest_request{0};
 
 /// Makes `count` allocations of the calling thread fail, from the n-th on.
@@ -81,7 +82,7 @@ bool rmm::test::host_allocation_fails(void const* caller) noexcept
 extern "C" void* __real_calloc(std::size_t count, std::size_t bytes);
 extern "C" void* __wrap_calloc(std::size_t count, std::size_t bytes)
 {
-  if (rmm::test::host_allocation_fails(__builtin_return_address(0))) { return nullptr; }
+  if (calloc_fails || rmm::test::host_allocation_fails(__builtin_return_address(0))) { return nullptr; }
   auto seen = largest_request.load();
   while (seen < count * bytes && !largest_request.compare_exchange_weak(seen, count * bytes)) {}
   return __real_calloc(count, bytes);
@@ -261,6 +262,39 @@ TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAnAllocation)
     ASSERT_TRUE(heap.good()) << "allocation " << runs;
   }
   EXPECT_GT(runs, 5U);
+}
+
+/// Ranges take their memory from calloc(). Without it, blocks that a cache has freed last keep waiting for an event.
+TEST_F(SuballocatorHostMemory, MayLackRangesWhenASearchWaitsForTheDevice)
+{
+  constexpr std::size_t block_bytes = 256 * KiB;
+  constexpr std::size_t together    = 8;
+  cudaStream_t foreign{};
+  ASSERT_EQ(cudaStreamCreate(&foreign), cudaSuccess);
+  for (std::size_t apart = 1; apart != 100; ++apart) {
+    device_heap heap{64 * MiB};
+    std::vector<void*> blocks(64 * MiB / block_bytes);
+    for (auto& each : blocks) { each = heap.allocate(block_bytes, foreign); }
+    std::sort(blocks.begin(), blocks.end());
+    auto const free = [&](std::size_t at) {
+      heap.deallocate(std::exchange(blocks[at], nullptr), block_bytes, foreign);
+    };
+    calloc_fails = true;
+    for (std::size_t i = 0; i != apart; ++i) { free(2 * i); }
+    for (std::size_t i = 0; i != together; ++i) { free(blocks.size() - 1 - i); }
+    void* found{};
+    try {
+      found = heap.heap().allocate_reclaimed(3 * block_bytes, other);
+    } catch (std::bad_alloc const&) {}
+    calloc_fails = false;
+    ASSERT_TRUE(heap.good()) << apart << " blocks freed";
+    if (found != nullptr) { heap.deallocate(found, 3 * block_bytes, other); }
+    for (std::size_t i = 0; i != blocks.size(); ++i) {
+      if (blocks[i] != nullptr) { free(i); }
+    }
+    expect_all_free(heap, 64 * MiB);
+  }
+  EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
 TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAWithdrawal)
