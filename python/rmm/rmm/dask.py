@@ -154,7 +154,7 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
 
 def _warn_of_slow_transfers(worker: Any) -> None:
     """Logs a warning if the worker talks UCX and its resource has memory that UCX sends through the host."""
-    if not worker.address_safe.startswith(("ucx://", "ucxx://")):
+    if not getattr(worker, "address_safe", "").startswith(("ucx://", "ucxx://")):
         return
     if name := _ucx.mapped_memory(get_current_device_resource()):
         _logger.warning(
