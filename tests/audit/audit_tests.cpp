@@ -7,6 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <sstream>
@@ -125,8 +128,28 @@ TEST(Audit, WritesToAFile)
   }
   EXPECT_EQ(files_with_numbers, 1);
   EXPECT_THAT(
-    output_of("linked", "RMM_AUDIT_FILE=/no/such/folder/file"),
-    ::testing::AllOf(HasSubstr("librmm_audit: cannot open /no/such/folder/file: No such file"), HasSubstr("4,000")));
+    output_of("linked", "RMM_AUDIT_FILE=/dev/null/file"),
+    ::testing::AllOf(HasSubstr("librmm_audit: cannot open /dev/null/file: Not a directory"), HasSubstr("4,000")));
+}
+
+TEST(Audit, WritesAPrivateFileAndFollowsNoLinkInASharedFolder)
+{
+  rmm::test::temporary_folder const folder;
+  auto const shared = folder / "shared";
+  ASSERT_EQ(::mkdir(shared.c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(shared.c_str(), 0777), 0);
+  auto const file = shared + "/audit";
+  EXPECT_EQ(output_of("linked", "RMM_AUDIT_FILE=" + file), "done\nstatus 0");
+  struct stat info {};
+  ASSERT_EQ(::stat(file.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777U, 0600U);
+
+  auto const target = folder / "target";
+  auto const link   = shared + "/link";
+  ASSERT_EQ(::symlink(target.c_str(), link.c_str()), 0);
+  EXPECT_THAT(output_of("linked", "RMM_AUDIT_FILE=" + link),
+              ::testing::AllOf(HasSubstr("cannot open " + link + ": it is a symbolic link"), HasSubstr("4,000")));
+  EXPECT_NE(::access(target.c_str(), F_OK), 0);
 }
 
 TEST(Audit, RefusesTheLibrariesThatAreListed)

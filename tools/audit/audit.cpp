@@ -20,17 +20,17 @@
 #include "report.hpp"
 #include "route.hpp"
 
+#include <rmm/detail/base/file_descriptor.hpp>
+#include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/config.hpp>
 
 #include <cuda.h>
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
@@ -62,16 +62,18 @@ void write_all(int file, std::string const& text) noexcept
   }
 }
 
-/// Opens the file of RMM_AUDIT_FILE, where %p stands for the process id. Returns standard error without the variable.
-[[nodiscard]] int open_report() noexcept
+/// Opens the file of RMM_AUDIT_FILE, where %p stands for the process id. Returns no file without the variable, and after a failure.
+[[nodiscard]] detail::file_descriptor open_report()
 {
   auto const* const name = std::getenv("RMM_AUDIT_FILE");
-  if (name == nullptr || *name == '\0') { return STDERR_FILENO; }
+  if (name == nullptr || *name == '\0') { return {}; }
   std::string path{name};
   if (auto const at = path.find("%p"); at != std::string::npos) { path.replace(at, 2, std::to_string(::getpid())); }
-  int const file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (file == -1) { say("cannot open %s: %s; the report goes to standard error", path.c_str(), std::strerror(errno)); }
-  return file == -1 ? STDERR_FILENO : file;
+  auto opened = detail::open_log_file(path, false);
+  if (opened.problem != nullptr) {
+    say("cannot open %s: %s; the report goes to standard error", path.c_str(), opened.problem);
+  }
+  return std::move(opened.file);
 }
 
 void write_report(process& all) noexcept
@@ -79,9 +81,8 @@ void write_report(process& all) noexcept
   try {
     auto const text = "librmm_audit: process " + std::to_string(::getpid()) + " (" + ::program_invocation_short_name +
                       "), RMM_AUDIT=" + all.chosen.text + "\n" + make_table(all.known);
-    int const file = open_report();
-    write_all(file, text);
-    if (file != STDERR_FILENO) { ::close(file); }
+    auto const file = open_report();
+    write_all(file.get() >= 0 ? file.get() : STDERR_FILENO, text);
   } catch (std::exception const&) {
     say("the report is lost: the process has no memory for it");
   }
