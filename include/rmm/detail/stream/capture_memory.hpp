@@ -140,17 +140,16 @@ class basic_captured_memory {
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
   }
 
-  /// Frees a block outside of captures; `event` was recorded after the free. Returns whether it took the event.
-  bool free_after(address_range block, owned_event& event) noexcept
+  /// Frees a block outside of captures; `event` was recorded after the free. Returns false, and changes nothing, if host memory runs out.
+  [[nodiscard]] bool free_after(address_range block, owned_event& event) noexcept
   {
-    note_free(block);
-    if (released_) { return false; }
+    RMM_ASSERT(!released_);
     try {
-      pending_.reserve(pending_.size() + 1);
+      pending_.emplace_back(block, std::move(event));  // moves the event once there is memory for it
     } catch (std::exception const&) {
       return false;
     }
-    pending_.push_back({block, std::move(event)});
+    note_free(block);
     unnoted_bytes_ -= block.bytes;
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
     return true;
@@ -257,6 +256,8 @@ class basic_captured_memory {
     range_set ranges;
   };
   struct pending_range {
+    pending_range(address_range freed, owned_event&& recorded) noexcept : range{freed}, event{std::move(recorded)} {}
+
     address_range range;
     owned_event event;
   };

@@ -4,10 +4,12 @@
 // --wrap=calloc; operator new is replaced.
 
 #include "../../../support/failing_host_memory.hpp"
+#include "../../../support/graph.hpp"
 #include "../../../support/random_program.hpp"
 #include "../../../support/seeds.hpp"
 #include "../../../support/worker.hpp"
 
+#include <rmm/capture_scope.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
@@ -262,6 +264,34 @@ TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAnAllocation)
     ASSERT_TRUE(heap.good()) << "allocation " << runs;
   }
   EXPECT_GT(runs, 5U);
+}
+
+TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAFreeOfAGraphsMemory)
+{
+  constexpr std::size_t bytes = 256 * KiB;
+  std::uint64_t runs          = 0;
+  for (bool any = true; any; ++runs) {
+    device_heap heap{4 * MiB};
+    rmm::graph_memory memory;
+    std::vector<void*> blocks(8);
+    auto const made = rmm::test::capture(stream, [&] {
+      rmm::capture_scope const scope{stream, memory};
+      for (auto& each : blocks) { each = heap.allocate(bytes, stream); }
+    });
+    fail_host_allocations(runs + 1, 1);
+    for (std::size_t i = 0; i < blocks.size(); i += 2) { heap.deallocate(blocks[i], bytes, stream); }
+    any = stop_failing() != 0;
+    ASSERT_TRUE(heap.good()) << "allocation " << runs;
+    EXPECT_EQ(heap.figures().live_bytes, blocks.size() / 2 * bytes) << "allocation " << runs;
+    memory.release(stream);
+    ASSERT_TRUE(heap.good()) << "allocation " << runs;
+    for (std::size_t i = 1; i < blocks.size(); i += 2) { heap.deallocate(blocks[i], bytes, stream); }
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    ASSERT_TRUE(heap.heap().wait_for_all());
+    EXPECT_EQ(heap.figures().free_bytes, 4 * MiB) << "allocation " << runs;
+    expect_all_free(heap, 4 * MiB);
+  }
+  EXPECT_GT(runs, 2U);
 }
 
 /// Ranges take their memory from calloc(). Without it, blocks that a cache has freed last keep waiting for an event.
