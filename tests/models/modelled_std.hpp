@@ -45,13 +45,13 @@ inline constexpr auto pthread_mutex_unlock = [](pthread_mutex_t* held) noexcept 
   return 0;
 };
 
-inline bool system_has_membarrier = true;  // the model provides it
+inline bool membarrier_has_effect = true;
 
 inline constexpr auto syscall = [](long call, auto... arguments) -> long {
   if (call == SYS_membarrier) {
-    if (!system_has_membarrier) { return -1; }
     int const command[]{static_cast<int>(arguments)...};
-    if (command[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED) { ::weak_memory::barrier_in_all_threads(); }
+    bool const passes = command[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED && membarrier_has_effect;
+    if (passes) { ::weak_memory::barrier_in_all_threads(); }
     return 0;
   }
   return ::syscall(call, arguments...);

@@ -230,9 +230,9 @@ TEST(StatisticsModel, NeedsTheOrdersOfTheLock)
 
 TEST(StatisticsModel, NeedsTheBarrierInAllThreads)
 {
-  rmm::detail::system_has_membarrier = false;
+  rmm::detail::membarrier_has_effect = false;
   EXPECT_NE(weak_memory::explore(count_beside_reader).error.find("data race"), std::string::npos);
-  rmm::detail::system_has_membarrier = true;
+  rmm::detail::membarrier_has_effect = true;
 }
 
 // --- live allocations ---

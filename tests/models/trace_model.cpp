@@ -357,9 +357,9 @@ TEST(TraceModel, NeedsTheOrdersOfTheLock)
 
 TEST(TraceModel, NeedsTheBarrierInAllThreads)
 {
-  rmm::detail::system_has_membarrier = false;
+  rmm::detail::membarrier_has_effect = false;
   EXPECT_NE(weak_memory::explore(flush_beside_event).error, "");
-  rmm::detail::system_has_membarrier = true;
+  rmm::detail::membarrier_has_effect = true;
 }
 
 // --- the clock ---

@@ -308,6 +308,9 @@ TEST_F(MemoryReservation, ShrinksToItsUsedBytes)
   EXPECT_EQ(r.shrink_to(2 * MiB), 0U);
   EXPECT_EQ(r.shrink_to(400 * KiB), 624 * KiB);
   EXPECT_EQ(r.bytes(), 400 * KiB);
+  EXPECT_EQ(r.figures().live_bytes, 300 * KiB);
+  EXPECT_EQ(r.figures().free_bytes, 100 * KiB);
+  EXPECT_EQ(r.figures().reserved_bytes, 400 * KiB);
   EXPECT_EQ(live(mr), 400 * KiB);
   EXPECT_EQ(r.shrink_to(0), 100 * KiB);
   EXPECT_EQ(r.bytes(), 300 * KiB);

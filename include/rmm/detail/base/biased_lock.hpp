@@ -6,6 +6,8 @@
 
 #include <sched.h>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
 
 // Whether the system has a call for a memory barrier in all threads. A build may define it as 0.
@@ -32,23 +34,39 @@ class process_barrier {
   [[nodiscard]] static bool is_available() noexcept
   {
 #if RMM_DETAIL_HAS_MEMBARRIER && !RMM_DETAIL_THREAD_SANITIZER
-    static bool const available =
-      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 && pass_all_threads();
+    static bool const available = try_register_and_pass();
     return available;
 #else
     return false;
 #endif
   }
 
-  /// Executes the barrier in all threads. Returns false if the call failed.
-  static bool pass_all_threads() noexcept
+  /// Executes the barrier in all threads if it is available; else does nothing, because owners of locks execute it themselves.
+  ///
+  /// A call that worked once can fail later: a restored checkpoint has lost the registration, which is repeated; a sandbox may forbid
+  /// the call, which ends the process. Without the barrier two threads could be inside one lock, and hand out memory twice.
+  static void pass_all_threads() noexcept
   {
-#if RMM_DETAIL_HAS_MEMBARRIER
-    return syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
-#else
-    return false;
+#if RMM_DETAIL_HAS_MEMBARRIER && !RMM_DETAIL_THREAD_SANITIZER
+    if (!is_available() || try_pass() || try_register_and_pass()) { return; }
+    std::fputs("RMM: the system call membarrier() worked before and fails now; the memory pools cannot go on\n",
+               stderr);
+    std::abort();
 #endif
   }
+
+ private:
+#if RMM_DETAIL_HAS_MEMBARRIER && !RMM_DETAIL_THREAD_SANITIZER
+  [[nodiscard]] static bool try_pass() noexcept
+  {
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+  }
+
+  [[nodiscard]] RMM_COLD static bool try_register_and_pass() noexcept
+  {
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 && try_pass();
+  }
+#endif
 };
 
 /// A lock that costs its owner, one thread, a few plain instructions. Other threads use it rarely, and pay for a barrier in all threads.

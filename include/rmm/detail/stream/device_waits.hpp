@@ -46,10 +46,10 @@ class device_waits {
     return is_known_to_allow_waiting() ? permission::allowed : permission::forbidden;
   }
 
-  /// The set with one device; every device if `device` is negative, which means that the runtime did not say which one it is.
+  /// The set with one device. Every device if there is no bit for it, or if `device` is negative: then the runtime did not say which it is.
   [[nodiscard]] static std::uint64_t set_of(int device) noexcept
   {
-    return device < 0 ? every_device : std::uint64_t{1} << static_cast<unsigned>(device % most_devices);
+    return device >= 0 && device < bits ? std::uint64_t{1} << static_cast<unsigned>(device) : every_device;
   }
 
   /// Waits for all work of the devices of a set, of the home device if the set is empty. Returns false if the runtime cannot wait for
@@ -58,10 +58,10 @@ class device_waits {
   {
     if (devices == 0) { return try_wait(home_, may); }
     static_cast<void>(sees_one_device());  // asks for the number of devices where it is not known yet
-    auto const count = detail::min(known_device_count.load(std::memory_order_relaxed), most_devices);
+    auto const count = known_device_count.load(std::memory_order_relaxed);
     if (count == 0) { return false; }
     for (int device = 0; device != count; ++device) {
-      if ((devices & set_of(device)) == 0) { continue; }
+      if (!has(devices, device)) { continue; }
       bool const is_used = count == 1 || devices != every_device || may_have_context(device);
       if (is_used && !try_wait(device, may)) { return false; }
     }
@@ -69,7 +69,12 @@ class device_waits {
   }
 
  private:
-  static constexpr int most_devices = 64;
+  static constexpr int bits = 64;
+
+  [[nodiscard]] static bool has(std::uint64_t devices, int device) noexcept
+  {
+    return devices == every_device || (device < bits && (devices & set_of(device)) != 0);
+  }
 
   [[nodiscard]] RMM_COLD static bool try_wait(int device, permission may) noexcept
   {

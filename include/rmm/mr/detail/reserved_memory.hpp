@@ -71,7 +71,16 @@ class reserved_memory final : public device_memory_resource, public reservable {
     return charged - rmm::detail::min(charged, shrunk_.load(std::memory_order_relaxed));
   }
 
-  [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
+  /// Returns the figures of the reservation, without the memory that went back to the source.
+  [[nodiscard]] heap_figures figures() const
+  {
+    auto const returned =
+      returned_.load(std::memory_order_relaxed);  // before the heap's, which count that memory as live
+    auto now = heap_.figures();
+    now.live_bytes -= returned;
+    now.reserved_bytes -= returned;
+    return now;
+  }
 
   /// Whether this process made the reservation. A forked child leaves reservations of its parent alone.
   [[nodiscard]] bool is_of_this_process() const noexcept { return heap_.is_of_this_process(); }
@@ -249,6 +258,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
       kept_.pop_back();
       source_.take_back(rmm::detail::to_pointer(piece.begin), piece.bytes, stream);
     }
+    returned_.fetch_add(bytes, std::memory_order_relaxed);
     return true;
   }
 
@@ -306,6 +316,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   rmm::detail::mutex giving_mutex_;  // guards kept_; taken before the locks of the source
   std::vector<rmm::detail::address_range> kept_;
   std::atomic<std::size_t> shrunk_{0};
+  std::atomic<std::size_t> returned_{0};  // went back to the source; still live in heap_
   std::atomic<bool> ended_{false};
   std::atomic<std::uint64_t> charged_{is_reserved};
   rmm::detail::stream_ordered_heap heap_;

@@ -8,11 +8,22 @@
 #include <time.h>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#if RMM_DETAIL_HAS_MEMBARRIER
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <cerrno>
+#endif
 
 namespace {
 
@@ -189,7 +200,34 @@ TEST(BiasedLock, ARealTimeThreadLetsAnOwnerOnItsCoreLeave)
 TEST(ProcessBarrier, WorksIfItIsAvailable)
 {
   EXPECT_EQ(process_barrier::is_available(), process_barrier::is_available());
-  if (process_barrier::is_available()) { EXPECT_TRUE(process_barrier::pass_all_threads()); }
+  process_barrier::pass_all_threads();
 }
+
+#if RMM_DETAIL_HAS_MEMBARRIER && !RMM_DETAIL_THREAD_SANITIZER && defined(__x86_64__)
+
+/// Makes the system call membarrier() fail in this process from now on, as a sandbox may.
+[[nodiscard]] bool forbid_barrier()
+{
+  sock_filter rules[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog const program{static_cast<unsigned short>(std::size(rules)), rules};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(ProcessBarrierDeathTest, EndsTheProcessIfTheSystemForbidsItLater)
+{
+  if (!process_barrier::is_available()) { GTEST_SKIP() << "the system has no barrier for all threads"; }
+  auto const pass = [] {
+    if (!forbid_barrier()) { std::fputs("membarrier() fails now: no filter can be installed\n", stderr), std::abort(); }
+    process_barrier::pass_all_threads();
+  };
+  EXPECT_DEATH(pass(), "membarrier\\(\\) worked before and fails now");
+}
+
+#endif
 
 }  // namespace

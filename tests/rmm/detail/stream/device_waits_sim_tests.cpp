@@ -10,7 +10,9 @@
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <optional>
+#include <vector>
 
 namespace {
 
@@ -68,6 +70,28 @@ TEST_F(DeviceWaits, WaitsForAllDevicesIfOneIsUnknown)
   EXPECT_TRUE(device_waits{0}.try_wait_for(device_waits::set_of(-1), allowed));
   EXPECT_TRUE(near_is_done());
   EXPECT_TRUE(far_is_done());
+}
+
+struct DeviceWaitsOfManyDevices : Stepped {
+  DeviceWaitsOfManyDevices() { begin(0, 66); }
+};
+
+TEST_F(DeviceWaitsOfManyDevices, WaitForDevicesThatHaveNoBit)
+{
+  std::vector<rmm::cuda_stream> streams;
+  for (int device : {0, 64, 65}) {
+    ASSERT_EQ(cudaSetDevice(device), cudaSuccess);
+    ASSERT_EQ(cudasim::launch(streams.emplace_back().value(), {}, {}), cudaSuccess);
+  }
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  device_waits const waits{0};
+  auto const pending = [&](std::size_t which) { return cudasim::pending(streams[which].value()); };
+  EXPECT_TRUE(waits.try_wait_for(device_waits::set_of(0), allowed));
+  EXPECT_EQ(pending(0), 0U);
+  EXPECT_NE(pending(1), 0U);
+  EXPECT_TRUE(waits.try_wait_for(device_waits::set_of(64), allowed));
+  EXPECT_EQ(pending(1), 0U);
+  EXPECT_EQ(pending(2), 0U);
 }
 
 TEST_F(DeviceWaits, RefusesIfTheHostMayNotWait)
