@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/text_failure.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <fnmatch.h>
@@ -59,8 +60,8 @@ struct mode {
     made.does          = mode::action::route;
     made.configuration = rest;
   } else {
-    made.complaint = "RMM_AUDIT is '" + std::string{text} +
-                     "', but takes one of: report, allow:LIBRARY,..., deny, deny:LIBRARY,..., route, "
+    made.complaint = "RMM_AUDIT is " + rmm::detail::quoted(text) +
+                     ", but takes one of: report, allow:LIBRARY,..., deny, deny:LIBRARY,..., route, "
                      "route:CONFIGURATION, route:current; nothing is refused or routed, only reported";
     return made;
   }

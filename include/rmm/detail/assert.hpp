@@ -9,8 +9,9 @@
 #include <cstdlib>
 
 /// @file
-/// Checks of the library's own logic. They are on in files compiled without NDEBUG, and where RMM_ENABLE_ASSERTIONS is defined;
-/// RMM_ASSERTIONS_ENABLED is 1 then. RMM_EXPECTS (detail/error.hpp) checks for mistakes of callers.
+/// Checks of the library's own logic. They are on in files compiled without NDEBUG, and where RMM_ENABLE_ASSERTIONS or
+/// RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined; RMM_ASSERTIONS_ENABLED is 1 then. RMM_EXPECTS (detail/error.hpp) checks for mistakes
+/// of callers.
 
 #if !defined(NDEBUG) || defined(RMM_ENABLE_ASSERTIONS) || defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
 #define RMM_ASSERTIONS_ENABLED 1
@@ -18,8 +19,9 @@
 #define RMM_ASSERTIONS_ENABLED 0
 #endif
 
-/// `RMM_ASSERT(condition)`: ends the program with a message if the condition is false. An expression of type void, which constexpr
-/// functions may contain. The condition is not evaluated where assertions are off.
+/// `RMM_ASSERT(condition)`: ends the program with a message if the condition is false. In device code it is assert(), which checks
+/// nothing in files compiled with NDEBUG. An expression of type void, which constexpr functions may contain. The condition is not
+/// evaluated where assertions are off.
 #if !RMM_ASSERTIONS_ENABLED
 #define RMM_ASSERT(...) static_cast<void>(0)
 #elif defined(__CUDA_ARCH__)

@@ -29,7 +29,8 @@
 #define RMM_COMPILED_ONCE(...) static_assert(true)
 #endif
 
-/// 1 if the program is compiled for ThreadSanitizer, else 0. A build may define it: the models use what the compiler adds otherwise.
+/// 1 if the program is compiled for ThreadSanitizer, else 0. A build may define it: some models in tests/models are compiled with
+/// -fsanitize=thread only for the calls that the compiler then adds, and define it as 0.
 #if defined(RMM_DETAIL_THREAD_SANITIZER)
 #elif defined(__SANITIZE_THREAD__)
 #define RMM_DETAIL_THREAD_SANITIZER 1

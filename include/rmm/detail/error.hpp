@@ -48,8 +48,8 @@
 /// (detail/assert.hpp), ends the program with a message if the call fails.
 #define RMM_ASSERT_CUDA_SUCCESS(call) RMM_DETAIL_ASSERT_CUDA(call, #call, false)
 
-/// `RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call)`: an RMM_ASSERT_CUDA_SUCCESS that accepts a missing CUDA runtime. The runtime is
-/// missing while the process exits, and in a forked child.
+/// `RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call)`: an RMM_ASSERT_CUDA_SUCCESS that accepts a missing CUDA runtime, driver or device.
+/// The runtime is missing while the process exits, and in a forked child.
 #define RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call) RMM_DETAIL_ASSERT_CUDA(call, #call, true)
 
 #if RMM_ASSERTIONS_ENABLED

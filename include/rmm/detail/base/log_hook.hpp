@@ -15,7 +15,8 @@ namespace detail {
 /// Severity of a message; the numbers are those of the RMM_LOG_LEVEL macros.
 enum class log_level : int { trace, debug, info, warn, error, critical };
 
-/// Receives one message. Any thread may call it, also while it holds locks of the library, so it must not call the library.
+/// Receives one message. Any thread may call the function, also a thread that holds locks of the library. So the function must not call
+/// the library.
 using log_function = void (*)(log_level level, char const* message) noexcept;
 
 /// The function that receives messages. While it is null, messages are discarded. Stores release what the function uses, and loads acquire

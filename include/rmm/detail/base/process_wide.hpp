@@ -7,8 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
-// RMM_PRIVATE_STATE, defined for all files of a shared library that shows nothing of RMM: its objects are its own, and it neither
-// finds those of the process nor is found.
+// A shared library that shows nothing of RMM may define RMM_PRIVATE_STATE for all its files. It then has objects of its own instead of
+// the process-wide ones: it does not look for those of the process, and other shared objects do not find its own.
 #if defined(__ELF__) && !defined(RMM_PRIVATE_STATE)
 #define RMM_DETAIL_HAS_ANCHOR_NOTES
 #endif

@@ -97,7 +97,7 @@ class thread_slots {
     }
   }
 
-  /// Returns the object of an entry of the owner, in turn with each call; null if it has none.
+  /// Returns the object of the owner's next entry: repeated calls go round the table. Null if the owner has no entry.
   [[nodiscard]] Object* next_of(std::uint64_t owner) noexcept
   {
     for (std::size_t i = 0; i != places_.size(); ++i) {

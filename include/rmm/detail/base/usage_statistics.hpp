@@ -16,7 +16,8 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-// std::max and std::min for this header, because <algorithm> is too large for a header that many files include.
+// The larger and the smaller of two numbers, as detail::max() and detail::min() of base/algorithms.hpp, which this header does not
+// include.
 [[nodiscard]] constexpr std::int64_t larger(std::int64_t lhs, std::int64_t rhs) noexcept
 {
   return lhs < rhs ? rhs : lhs;
@@ -60,7 +61,8 @@ struct usage_counter {
 /// Values and totals are sums over the threads, but a peak is not. So each thread has a limit, and counts alone below it. The limits
 /// add up to at most the peak, so that no calls below them can raise it. A thread at its limit borrows from the reserve. If the reserve
 /// is too small, the thread stops all others, adds up the true value, and shares out the peak again. That would happen often while the
-/// value is near its peak and changes fast. For a while all threads then count under one mutex: `frozen_`.
+/// value is near its peak and changes fast. So after such a stop, all threads count under one mutex for a number of calls (`frozen_`),
+/// and the peak is shared out after these calls.
 ///
 /// Invariants, for bytes and for allocations:
 ///  I1  the value is base + sum(value of each share), the total is outside + sum(added of each share); value == high - room
@@ -99,7 +101,7 @@ class usage_statistics {
   }
 
   /// Count as add() and subtract(), in a few instructions. If that is not possible they return false and count nothing; call
-  /// add_slowly() or subtract_slowly() then. As the last call of a function, it leaves the short path without a stack frame.
+  /// add_slowly() or subtract_slowly() then. If a function does that in its last call, its short path needs no stack frame.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_add(std::size_t bytes) noexcept
   {
     auto* const own_share = shares_.mine_at_hand();
@@ -125,7 +127,8 @@ class usage_statistics {
 
   /// Calls `make()`, counts the allocation that it returns, and returns its address. The result is not visible before it is counted.
   ///
-  /// Returns null, and counts nothing, if `make()` returns null, or if counting would wait for a lock; `make()` is not called then.
+  /// Returns null, and counts nothing, in two cases: if counting would need a lock, without a call of `make()`; and if `make()` returns
+  /// null.
   template <class Make>
   [[nodiscard]] void* try_add(std::size_t bytes, Make&& make) noexcept
   {
@@ -139,7 +142,8 @@ class usage_statistics {
 
   /// Calls `end()`, which deallocates, and counts the deallocation if it returns true.
   ///
-  /// Returns false, and counts nothing, if `end()` returns false, or if counting would wait for a lock; `end()` is not called then.
+  /// Returns false, and counts nothing, in two cases: if counting would need a lock, without a call of `end()`; and if `end()` returns
+  /// false.
   template <class End>
   [[nodiscard]] bool try_subtract(std::size_t bytes, End&& end) noexcept
   {
@@ -468,8 +472,8 @@ class usage_statistics {
 
   per_thread<thread_share> shares_;
 
-  // Guards the members below, all shares while frozen_, and at any time the caller's own share. It has its own cache line, apart from
-  // the data that every call reads.
+  // Guards the members below and, while frozen_, all shares. A thread that holds it may also use its own share, without the lock of the
+  // share. It has its own cache line, apart from the data that every call reads.
   alignas(64) detail::mutex mutex_;
   thread_share unowned_;  // for threads without a share
   account bytes_;

@@ -12,7 +12,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Whether pools check by default in each call if the stream captures.
+/// The default of pools: whether each call asks CUDA for the capture status of its stream, also while no capture is announced.
 #if defined(NDEBUG)
 inline constexpr bool check_capture_by_default = false;
 #else

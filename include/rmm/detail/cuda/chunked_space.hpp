@@ -23,17 +23,19 @@ namespace detail {
 
 /// A reservation of addresses, into which physical memory of a device is mapped chunk by chunk.
 ///
-/// A chunk is what one call of the driver maps or unmaps, whole. The time of such a call does not depend on the size, so memory in few
-/// large chunks is mapped faster, and memory in small chunks can be moved in smaller parts. All sizes are multiples of the unit.
+/// One call of the driver maps one chunk, or unmaps neighbouring chunks, each of them whole. The time to map a chunk does not depend on
+/// its size. So memory in few large chunks is mapped faster, and memory in small chunks can be moved in smaller parts. All sizes are
+/// multiples of the unit.
 ///
 /// Invariants:
 ///  S1  each address of the reservation is in one mapped chunk, or in one range of empty_ranges(), or lost: host memory ran out when
 ///      it became empty. Chunks and empty ranges lie in the reservation, at multiples of the unit, and do not overlap
 ///  S2  the size of an empty range is not 0; two empty ranges do not overlap or touch
 ///  S3  mapped memory can be used by all devices that have access
-///  S4  mapped_bytes() and spare_bytes() are the sums of what they count
+///  S4  mapped_bytes() is the sum of the sizes of the mapped chunks, spare_bytes() that of the spare ones
 ///
-/// A spare chunk is physical memory that is not mapped, but kept. Not thread-safe.
+/// A spare chunk is physical memory that is not mapped, but kept. From drop() to restore(), the chunks whose memory was given back still
+/// count as mapped in S1 and S4. Not thread-safe.
 class chunked_space {
  public:
   /// `address_bytes` and `unit` are multiples of the device's granularity. Throws what address_reservation throws.
@@ -129,8 +131,8 @@ class chunked_space {
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
 
-  /// Calls visit(address_range) for each chunk that lies in a range of mapped memory whole, from the highest down, until that returns
-  /// false.
+  /// Calls visit(address_range) for each chunk that lies wholly in `range`, which is mapped memory, from the highest chunk down, until a
+  /// call of visit() returns false.
   template <class Visit>
   void visit_chunks_down(address_range range, Visit&& visit) const
   {
@@ -150,7 +152,7 @@ class chunked_space {
   }
 
   /// Gives the memory of all mapped chunks back to the device, and keeps their addresses reserved. No work may use the memory any more.
-  /// Only restore() and the destructor may be called afterwards.
+  /// Until restore(), map() and drop() must not be called, and find() returns null.
   void drop() noexcept
   {
     RMM_ASSERT(!dropped_);
@@ -241,8 +243,8 @@ class chunked_space {
     spare_bytes_ += bytes;
   }
 
-  /// Puts spare chunks of `bytes` bytes together to the end of spare_, the largest last. Returns their number. Throws as map() does; new
-  /// chunks are spare then.
+  /// Puts spare chunks of `bytes` bytes together to the end of spare_, from where map() takes them: new chunks, and behind them chunks
+  /// that were spare before. Returns their number. Throws as map() does; new chunks are spare then.
   [[nodiscard]] std::size_t make_spare(std::size_t bytes, std::size_t largest_chunk)
   {
     auto const is_larger = [](physical_memory const& a, physical_memory const& b) { return a.bytes() > b.bytes(); };

@@ -16,9 +16,10 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Asks the runtime for the current device of the calling thread. Asserts and returns -1 if it fails.
+/// Asks the runtime for the current device of the calling thread. Returns -1 if that fails.
 ///
-/// Destructors call this, so it does not assert if the runtime is already shut down.
+/// Then also asserts, unless the runtime, the driver or the device is missing: destructors call this when the runtime is already shut
+/// down.
 [[nodiscard]] inline int query_current_device() noexcept
 {
   int device{};
@@ -35,7 +36,8 @@ namespace detail {
   return device;
 }
 
-/// Makes `device` the current device of the calling thread. Asserts on failure.
+/// Makes `device` the current device of the calling thread. Asserts on failure, unless the runtime, the driver or the device is
+/// missing.
 inline void make_device_current(int device) noexcept { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaSetDevice(device)); }
 
 /// Returns the number of devices that the process can use. Asserts and returns 0 if the runtime fails.

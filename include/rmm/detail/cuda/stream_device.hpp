@@ -85,8 +85,9 @@ using device_of_stream_function = int (*)(cudaStream_t stream, int* device);
 
 /// Returns the device of `stream`, whichever device is current.
 ///
-/// The handle of a default stream names the stream of the current device. Returns -1 for a stream that captures, and if the driver
-/// fails. The handle of a destroyed stream is undefined behaviour in CUDA; the simulator returns -1 for it, and reports it.
+/// Returns 0 if the process sees one device. The handle of a default stream names the stream of the current device, also in a capture.
+/// Returns -1 for other streams that capture, and if the driver fails. The handle of a destroyed stream is undefined behaviour in CUDA; the
+/// simulator returns -1 for it, and reports it.
 ///
 /// Creates no context, invalidates no capture, and does not change the runtime's last error.
 /// Cost  no call if the process sees one device.

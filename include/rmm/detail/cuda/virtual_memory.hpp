@@ -137,8 +137,8 @@ enum class granularity { minimum, recommended };
   return bytes;
 }
 
-/// An owner of physical memory of a device, which is not at any address. The memory is freed when all owners and mappings are gone, in
-/// this process and in the processes that imported it.
+/// An owner of physical memory of a device. The memory has addresses only while it is mapped; see address_reservation. It is freed when
+/// all owners and mappings are gone, in this process and in the processes that imported it.
 class physical_memory {
  public:
   /// Allocates `bytes`, a multiple of the minimum granularity. Throws out_of_memory if memory is missing, cuda_error if the driver has

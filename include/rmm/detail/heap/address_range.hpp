@@ -9,7 +9,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The unit of sizes: all blocks are multiples of it.
+/// The unit of the sizes of free ranges and allocated blocks. An upstream block may end with a smaller rest, which is not used.
 inline constexpr std::size_t heap_granule = 256;
 
 /// The addresses from `begin` to `begin + bytes - 1`.

@@ -28,8 +28,8 @@ namespace detail {
 ///  B3  total_bytes() is the sum of the blocks, usable_bytes() that of their whole granules
 ///  B4  the published list is the seams, in the memory where they are now
 ///
-/// Not thread-safe. Other threads read the published list, so the caller locks them out when add(), extend() or try_cut() may change a
-/// seam.
+/// Not thread-safe. Other threads read the published list, so the caller locks them out when add() or try_cut() may change a seam. When
+/// clear() is called, no other thread uses the list any more.
 class block_map {
  public:
   explicit block_map(seam_list& published) noexcept : published_{published} {}
@@ -95,8 +95,9 @@ class block_map {
     RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(blocks_.size()) || check_invariants());
   }
 
-  /// Takes a range out of its block, and with the last granule the bytes behind it. Returns false, and changes nothing, if the range lies
-  /// in no block, or if host memory for a second block runs out.
+  /// Takes a range out of its block. If the range ends with the last whole granule of the block, also takes the bytes behind it, a
+  /// rest of less than a granule. Returns false, and changes nothing, if the range lies in no block, or if host memory for a second block
+  /// runs out.
   [[nodiscard]] bool try_cut(address_range range) noexcept
   {
     RMM_ASSERT(range.bytes != 0 && range.bytes % heap_granule == 0);

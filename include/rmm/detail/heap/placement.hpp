@@ -39,7 +39,8 @@ template <class VisitChunksDown>
                                    VisitChunksDown&& visit_chunks_down,
                                    address_range keep);
 
-/// Searches one run after the other. A run is a sequence of free and empty parts, each of which ends where the next begins.
+/// Searches one run after the other. A run is a sequence of free and empty parts, each of which ends where the next begins. `chunk_bytes`
+/// is the size of a unit, the smallest chunk.
 class placement_search {
  public:
   placement_search(std::size_t bytes, std::size_t chunk_bytes) noexcept : bytes_{bytes}, chunk_bytes_{chunk_bytes} {}
@@ -89,7 +90,7 @@ class placement_search {
   void consider(std::uintptr_t begin) noexcept
   {
     auto const end = begin + bytes_;
-    // A place fills each empty chunk that it touches as a whole.
+    // A place fills each empty unit that it touches as a whole.
     auto const low     = empty_below(begin) / chunk_bytes_ * chunk_bytes_;
     auto const high    = (empty_below(end) + chunk_bytes_ - 1) / chunk_bytes_ * chunk_bytes_;
     auto const missing = high - low;
@@ -112,7 +113,7 @@ class placement_search {
     return after[-1];
   }
 
-  /// Returns the empty bytes of the run below an address, rounded up to a chunk if the address lies in an empty part.
+  /// Returns the empty bytes of the run below an address. Does not round them to units; consider() does.
   [[nodiscard]] std::size_t empty_below(std::uintptr_t address) const noexcept
   {
     auto const& in = part_with(address);
@@ -120,7 +121,8 @@ class placement_search {
     return in.empty_before + detail::min(address - in.range.begin, in.range.bytes);
   }
 
-  /// Empty parts begin and end at multiples of the chunk.
+  /// Returns the remainder that the place leaves of the part `in`, of which `beside` bytes lie beside the place. Of an empty part, only
+  /// the rest of a unit counts: empty parts begin and end at multiples of the unit.
   [[nodiscard]] std::size_t rest_of(part const& in, std::size_t beside) const noexcept
   {
     return in.is_empty ? beside % chunk_bytes_ : beside;
@@ -134,15 +136,16 @@ class placement_search {
   std::size_t best_run_{};
 };
 
-/// Returns the place for `bytes` that lacks the fewest chunks. Of several such places, returns the first by this order:
+/// Returns the place for `bytes` that lacks the fewest units, of `chunk_bytes` bytes each. Of several such places, returns the first by
+/// this order:
 ///
-///   1. the smallest remainders, which only small blocks can use: free memory of the pieces and chunks in which the place begins and ends.
-///      Remainders that differ by less than 1/32 of a chunk count as equal
+///   1. the smallest remainders, which only small blocks can use: free memory of the pieces and units in which the place begins and ends.
+///      Remainders with the same number of whole 32nds of a unit count as equal
 ///   2. the smallest run, then the lowest run
 ///   3. the low end of the run
 ///
-/// Requires: `free` and `empty` are ascending and do not overlap; neighbours in one list do not touch. O(their number); throws
-/// std::bad_alloc.
+/// Requires: `free` and `empty` are ascending and do not overlap; neighbours in one list do not touch. O(n * log n) for n ranges in both;
+/// throws std::bad_alloc.
 [[nodiscard]] inline placement find_placement(std::vector<address_range> const& free,
                                               std::vector<address_range> const& empty,
                                               std::size_t bytes,
@@ -163,11 +166,12 @@ class placement_search {
   return best;
 }
 
-/// Returns free whole chunks outside `keep`, of `bytes` bytes together, or all that there are; ascending, with neighbours coalesced. Takes
-/// the highest chunks that are not larger than the missing bytes. If these are too few, adds one of the smallest larger chunks.
+/// Returns free whole chunks outside `keep`, of at least `bytes` bytes together, or all that there are; ascending, with neighbours
+/// coalesced. Takes the highest chunks that are not larger than the bytes still missing, or that have the size `unit`. If they are too
+/// few, adds the smallest of the larger chunks.
 ///
 /// No chunk is smaller than `unit`. visit_chunks_down(range, visit) calls visit(chunk) for each chunk that lies wholly in a range, from the
-/// highest down, until that returns false. Throws std::bad_alloc.
+/// highest down, until a call of visit() returns false. Throws std::bad_alloc.
 template <class VisitChunksDown>
 [[nodiscard]] std::vector<address_range> find_free_chunks(std::vector<address_range> const& free,
                                                           std::size_t bytes,

@@ -18,7 +18,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Returns the bytes of the empty chunks that a place touches; nothing if an address of it is neither free nor empty. O(free and empty
+/// Returns the bytes of the empty units that a place touches; nothing if an address of it is neither free nor empty. O(free and empty
 /// ranges).
 [[nodiscard]] inline std::optional<std::size_t> count_missing(std::vector<address_range> const& free,
                                                               std::vector<address_range> const& empty,
@@ -33,7 +33,7 @@ namespace detail {
     return begin < end ? address_range{begin, end - begin} : address_range{};
   };
   for (auto const range : free) { covered += shared(range).bytes; }
-  for (auto const range : empty) {  // they begin at a chunk and are made of chunks
+  for (auto const range : empty) {  // they begin at a unit and are made of units
     auto const part = shared(range);
     if (part.bytes == 0) { continue; }
     covered += part.bytes;

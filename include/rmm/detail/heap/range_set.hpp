@@ -31,7 +31,7 @@ struct seam_list {
   }
 };
 
-/// A range of free addresses, and the epoch of its last use.
+/// A range of free addresses, and its epoch; see range_set.
 struct fenced_range {
   address_range range{};
   std::uint64_t epoch{};
@@ -59,7 +59,8 @@ struct taken_range {
 ///  I1  ranges do not overlap, none is empty, none begins at address 0, sizes are multiples of heap_granule
 ///  I2  two ranges touch only at a seam
 ///  I3  each range is in the list of its bin, in the chain of its begin and in that of its end, once each
-///  I4  the bit of a bin is set if, and only if, its list is not empty; the bit of a word, if the word is not 0
+///  I4  the bit of a bin is set if, and only if, its list is not empty; the bit of a word of these bits, if the word is not 0. Of the bits
+///      behind those of the bins, the first is set, so that searches end there, and the others are not
 ///  I5  count() ranges have total_bytes() bytes together; count() <= capacity()
 ///  I6  the chains of a range are those of the slots that slot_of() returns for its begin and its end; there are at least
 ///      least_slots(capacity()) slots
@@ -142,8 +143,9 @@ class range_set {
     RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || (validate(seams) && has_all_of(range, epoch)));
   }
 
-  /// Takes the first `bytes` bytes of a range that is hardly larger, in constant time. Looks at two ranges of the bin of this size, so it
-  /// misses a fitting one behind two that are a little too small; take_good() does not.
+  /// Takes the first `bytes` bytes of a range, in constant time. Looks at two ranges of the bin of this size. If neither is large enough,
+  /// takes the first range of the next bin that is not empty, however large it is. So it passes over a range that fits behind two that are
+  /// a little too small; take_good() does not.
   [[nodiscard]] taken_range take(std::size_t bytes) noexcept
   {
     auto const at = find_fit(bytes);
@@ -158,8 +160,9 @@ class range_set {
     return at == none ? taken_range{} : cut_back(at, bytes);
   }
 
-  /// Takes the first `bytes` bytes of the smallest range that is large enough, of equal ranges the lowest, among a bounded number of
-  /// ranges. So the result may be larger than the smallest. Misses none; O(ranges in one bin) only if all bins above are empty.
+  /// Looks at a bounded number of ranges, and takes the first `bytes` bytes of the smallest of them that is large enough, of equal ones the
+  /// lowest. The set may have a smaller one that is large enough, too. Takes one if there is any: looks at all ranges of a bin if all
+  /// bins above are empty.
   [[nodiscard]] taken_range take_good(std::size_t bytes) noexcept
   {
     auto const at = find_good_fit(bytes);
@@ -202,8 +205,9 @@ class range_set {
     return {{taken.begin, bytes}, taken.epoch};
   }
 
-  /// Takes exactly these addresses. Returns nothing if they do not lie in one range. Constant time if the range begins or ends with them,
-  /// or begins at `begin`; else O(ranges). Requires count() < capacity() unless the range begins or ends with them.
+  /// Takes exactly these addresses. Returns nothing if they do not lie in one range. `begin`: the first address of that range, if the caller
+  /// knows it, and never that of another range. Constant time if it is given, or if the range begins or ends with the wanted addresses;
+  /// else O(ranges). Requires count() < capacity() unless the range begins or ends with them.
   [[nodiscard]] taken_range take_exact(address_range wanted, std::uintptr_t begin = 0) noexcept
   {
     RMM_ASSERT(wanted.begin != 0 && wanted.bytes != 0 && wanted.bytes % heap_granule == 0);
@@ -425,11 +429,11 @@ class range_set {
 
   static constexpr unsigned good_looks    = 64;
   static constexpr unsigned largest_looks = 1024;
-  static constexpr std::size_t few        = 8;  // a set whose nodes are fewer times its ranges is walked node by node
+  static constexpr std::size_t few = 8;  // with at most so many nodes for each range, a set is walked node by node
 
   static constexpr std::size_t index_unit    = 8;
   static constexpr index node_units          = sizeof(node) / index_unit;
-  static constexpr std::size_t head_count    = bin_count + 2;  // that of bin_count names none
+  static constexpr std::size_t head_count    = bin_count + 2;  // the head of bin_count always names none
   static constexpr index first_node          = node_units + static_cast<index>(head_count * sizeof(index) / index_unit);
   static constexpr std::size_t most_capacity = std::size_t{1} << 28U;  // words are counted with 32 bits
   static constexpr std::size_t least_capacity = 8;

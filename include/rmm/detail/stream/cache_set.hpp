@@ -234,7 +234,7 @@ class basic_cache_set {
 
   /// Decides whether free memory is scarce: from when the stores have less than 1/8 of all memory until they have more than 3/8. While it
   /// is scarce, blocks above 1/65536 of the pool, but at least 64 KiB and at most 256 KiB, go past caches.
-  /// Cost  of some 16 stores on average: with more stores, only each n-th call adds up.
+  /// Cost  adds up at most 16 stores a call on average: if the heap has more, only each n-th call adds them up.
   void note_scarcity() noexcept
   {
     if (++calls_since_sum_ * stores_a_call < shared_.stores().size()) { return; }
@@ -287,7 +287,7 @@ class basic_cache_set {
   /// Returns all caches. If they are many, the first is the one that served another thread last.
   [[nodiscard]] turn all() const noexcept { return {are_many() && next_asked_ < count() ? next_asked_ : 0, count()}; }
 
-  /// As all(), but only the first ones if there are many caches; else none.
+  /// If there are many caches, returns the first most_asked ones of all(); else an empty turn.
   [[nodiscard]] turn first_of_many() const noexcept { return {all().first, are_many() ? most_asked : 0}; }
 
   /// A scope in which the owners of all caches, or of some, are locked out, except the owner of `own`. If all are closed already (S4), they

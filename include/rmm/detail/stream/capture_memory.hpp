@@ -52,11 +52,12 @@ struct captured_stream {
 ///  G1  the bytes of the chunks are the sum of live blocks, idle_, freed_, pending_ and unnoted_bytes_; no two of these overlap, and no
 ///      range lies in two chunks
 ///  G2  memory in idle_ is used only by graphs of this memory, and by none whose capture is under way
-///  G3  memory in an element of freed_ was freed in its capture on its stream, and goes only there until the capture is over
+///  G3  memory in an element of freed_ was freed by the stream and in the capture that the element names. Until that capture is over,
+///      only that stream in that capture gets it
 ///  G4  a chunk leaves when the memory is released and all its blocks are freed, and not before
 ///  G5  no free needs host memory: a block that cannot be noted is not reused until its chunk leaves
 ///  G6  chunks are ascending, not empty and do not overlap; chunk_bytes() and kept_bytes() are sums of their parts
-///  G7  once a block was freed without an event, the order of no stream covers the chunks: forget_free() returns false
+///  G7  once a block was freed without an event, forget_free() returns false: no event shows when all work that uses the chunks is done
 ///
 /// Guarded by the lock of its graph_arena. A template only so that translation units that make no heap do not compile its members.
 template <class Unused>

@@ -20,7 +20,7 @@ namespace detail {
 
 /// The host's waits for the devices whose work may use the memory of a heap.
 ///
-/// A set of devices is a number with a bit for each. A wait makes no context: it is for devices that the process uses.
+/// A set of devices is a number with a bit for each of devices 0 to 63. A wait makes no context: it is for devices that the process uses.
 class device_waits {
  public:
   static constexpr std::uint64_t every_device = ~std::uint64_t{0};  // that the process uses

@@ -107,8 +107,9 @@ struct free_set {
 ///  K2  for_each_piece() visits each free byte once, and add_up() counts it once
 ///  K3  devices() has each device whose work may use free memory
 ///
-/// Guarded by the heap's lock. All functions but fence_ended() require that the caches are closed, except the calling thread's; only memory
-/// freed before that counts. A template only so that translation units that make no heap do not compile its members.
+/// Guarded by the heap's lock. All functions but fence_ended() require that all caches but the calling thread's are closed. They see the
+/// memory that was freed before the caches were closed. A template only so that translation units that make no heap do not compile its
+/// members.
 template <class Unused>
 class basic_free_sets {
  public:

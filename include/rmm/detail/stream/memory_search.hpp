@@ -24,9 +24,10 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The search of a heap for memory that the caller's cache does not have. allocate_shared() takes the first memory that fits, in this order:
+/// The search of a heap for memory after a call that looks only into the caller's cache found none. allocate_shared() takes the first
+/// memory that fits, in this order:
 ///
-///   1. the cache's own stacks, recent frees and ranges
+///   1. the cache's own stacks, recent frees and ranges, because the thread may have been locked out of its cache before
 ///   2. the idle store, from which the cache takes somewhat more than the request; the idle store again, after memory whose events are
 ///      found reached has moved there; then the stream's own store
 ///   3. the cache's own stacks again, emptied and coalesced with its ranges

@@ -58,8 +58,8 @@ enum class leaving {
 ///  N1  pieces are ascending and do not overlap
 ///  N2  the list contains each wanted run as a whole
 ///
-/// Made and used with the heap's lock, while all caches are closed. A template only so that translation units that make no heap do
-/// not compile its members.
+/// Made and used with the heap's lock, while all caches but the calling thread's are closed. A template only so that translation units
+/// that make no heap do not compile its members.
 template <class Unused>
 class basic_piece_list {
  public:

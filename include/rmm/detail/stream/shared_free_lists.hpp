@@ -117,8 +117,9 @@ class shared_free_lists {
     RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
   }
 
-  /// Asks up to `most` events whether they are reached, of the stores in turn. Moves up to most_moved ranges whose fences are reached to
-  /// the idle store. Searches find the others where they are, and need no wait for them.
+  /// Asks up to `most` events whether they are reached, of the stores in turn. Moves ranges whose fences are reached to the idle store: up
+  /// to most_moved ranges, and all ranges of a store at once if its set can be exchanged with that of the idle store. Searches find the
+  /// others where they are, and need no wait for them.
   void poll(std::size_t most) noexcept
   {
     std::optional<capture_exemption> exemption;
@@ -143,7 +144,8 @@ class shared_free_lists {
   /// Whether the last poll() found as much reached memory as may move in one call, so that there may be more. Without the lock too.
   [[nodiscard]] bool is_behind() const noexcept { return is_behind_.load(std::memory_order_relaxed); }
 
-  /// Makes all memory idle, as far as host memory allows, after all devices that may use it were synchronised.
+  /// Notes that no work uses the memory, after all devices that may use it were synchronised: all fences are reached. Unfenced and lost
+  /// memory moves to the idle store as far as host memory allows, fenced memory as in one call of poll().
   void all_reached() noexcept
   {
     auto moves = most_moved;

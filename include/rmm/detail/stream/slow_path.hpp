@@ -19,8 +19,9 @@ namespace detail {
 
 /// Decides which calls of a heap take the slow path.
 ///
-/// Each reason is a bit. While one is set, all calls take the slow path, where the heap looks at them more closely. Calls with the
-/// handle of a default stream always do so where the process sees several devices: the handle names another stream on each.
+/// Each reason is a bit. While one is set, the calls that it concerns take the slow path, where the heap looks at them more closely: all
+/// frees, and all allocations unless the only reason is has_graph_memory. Calls with the handle of a default stream always do so where the
+/// process sees several devices: the handle names another stream on each.
 ///
 /// The short path compares a handle with one number, the floor: handles below it take the slow path. Handles below
 /// first_plain_handle name default streams.

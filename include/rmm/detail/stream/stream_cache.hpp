@@ -96,7 +96,7 @@ class stream_cache {
     int device{-1};
   };
 
-  /// `ends`  counts the ends of streams, including this one; null if the library is not told of this one.
+  /// `ends`  counts streams that have ended, and changes when this stream ends; null if the library is not told of that.
   /// `is_lasting`  whether the library will learn when the stream ends, or it never ends.
   /// Throws std::bad_alloc or cuda_error.
   stream_cache(stream_name const& name, std::atomic<std::uint64_t> const* ends, bool is_lasting, heap_limits& limits)
@@ -287,8 +287,8 @@ class stream_cache {
     return true;
   }
 
-  /// Moves fenced blocks to the ranges, one of which has at least `bytes` bytes: those of one stack, or all recent ones. Returns whether
-  /// there were any, so that another search of the ranges may succeed. O(sizes + blocks moved).
+  /// Moves fenced blocks to the ranges: those of one stack of blocks of at least `bytes` bytes; if all such stacks have none, all coalescing
+  /// blocks, whatever their size. Returns whether there were any, so that another search of the ranges may succeed. O(sizes + blocks moved).
   bool coalesce_some_of(std::size_t bytes) noexcept
   {
     for (auto granules = bytes / heap_granule; granules <= small_sizes; ++granules) {
@@ -617,7 +617,7 @@ class stream_cache {
 
   [[noreturn]] RMM_COLD void put_back_and_throw(address_range taken)
   {
-    ranges_.insert(taken, 0, seams());  // coalesces with what is left of its range, or has that one's place
+    ranges_.insert(taken, 0, seams());  // coalesces with the rest of its range, or takes its place: so there is room
     throw std::bad_alloc{};
   }
 

@@ -56,8 +56,9 @@ namespace detail {
 ///  H1  sum(free) + sum(allocated) == sum(blocks), each rounded down to granules; no two free ranges overlap
 ///  H2  memory that stream A freed reaches another stream only in one of three ways: behind a wait for an event that A recorded after
 ///      the free; after such an event was reached; or after A's device was synchronised after the free
-///  H3  a stream's handle is used only in calls that the program makes with it, while rmm::cuda_stream ends it, and while the lock of
-///      the known streams keeps it from ending. The legacy default stream never ends
+///  H3  a stream's handle is used only in calls that the program makes with it, while rmm::cuda_stream ends it, while the thread of a
+///      per-thread default stream ends, and while the lock of the known streams keeps it from ending. The legacy default stream never
+///      ends
 ///  H4  deallocate() needs no host memory: each allocated block has a claim of the reserve
 ///  H5  a stream that captures records no event and waits for none. What a capture allocates or frees belongs to the graph_arena, and
 ///      no other work gets it while the graph may run
@@ -132,9 +133,8 @@ class basic_stream_ordered_heap {
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);
     if (cache == nullptr || caches_.is_large(bytes)) { return nullptr; }
-    if (runs ? !cache->is_current() : !cache->is_trusted()) {
-      return nullptr;
-    }  // a stream that captures must not be asked
+    // is_current() may ask for the stream's id, which would invalidate a capture.
+    if (runs ? !cache->is_current() : !cache->is_trusted()) { return nullptr; }
     cache_entered const inside{*cache};
     if (!inside) { return nullptr; }
     try {
@@ -300,8 +300,8 @@ class basic_stream_ordered_heap {
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_stream_ordered_heap>(steps_between_checks) || check_invariants());
   }
 
-  /// Prepares that an allocated block will be freed in one part more than so far, each with an address and size of its own. Returns false
-  /// if host memory runs out.
+  /// Takes one more claim, for an allocated block that the caller will free in one part more: each part is freed by a deallocate() of its
+  /// own, and needs a claim (H4). Returns false if host memory runs out.
   [[nodiscard]] RMM_COLD bool try_divide() noexcept { return limits_.reserve.try_claim(1); }
 
   // --- switches of the short path ---
@@ -339,7 +339,7 @@ class basic_stream_ordered_heap {
       auto* const own = shared_.find_or_make(who.identity, who.device);
       if (own != nullptr && shared_.try_add_fence(*own, who.stream)) {
         rest_to = own;
-      } else if (capture.is_none() &&  // else no work uses such a block (see the declaration)
+      } else if (capture.is_none() &&  // else no work uses the block (see above)
                  !waits_.try_wait_for(device_waits::set_of(who.device), device_waits::ask_locked())) {
         throw std::bad_alloc{};
       }
@@ -426,7 +426,7 @@ class basic_stream_ordered_heap {
   }
 
   /// Waits on the host for the devices of all streams that freed memory. After that, any stream may use all free memory. Returns false if
-  /// the runtime cannot wait.
+  /// a capture forbids the wait, or if the runtime fails.
   RMM_COLD bool wait_for_all()
   {
     context_scope const with_context{home_device()};

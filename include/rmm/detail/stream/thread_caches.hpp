@@ -42,8 +42,8 @@ struct alignas(32) cache_slot {
   stream_cache* cache;
 };
 
-/// Returns the slot in which a thread finds its cache for a stream of a heap in a few instructions. There is one slot for each value of a
-/// hash, so streams replace each other.
+/// A thread's table of slots, in which it finds its cache for a stream of a heap in a few instructions; see cache_slot_of(). There is one
+/// slot for each value of a hash, so streams replace each other.
 inline constexpr unsigned cache_slot_bits = 6;
 inline thread_local std::array<cache_slot, std::size_t{1} << cache_slot_bits> cache_slots{};
 

@@ -72,8 +72,8 @@ struct guard_options {
 
 namespace detail {
 
-/// The records and checks of a guard_resource_adaptor. It fills red zones with `zone_byte`, new allocations with `fresh_byte`, and
-/// freed ones, with their red zones, with `freed_byte`. Thread-safe.
+/// The records and checks of a guard_resource_adaptor. It fills red zones with `zone_byte`, and new allocations with `fresh_byte`. It
+/// overwrites freed allocations and their red zones with `freed_byte`. Thread-safe.
 class allocation_guard {
  public:
   static constexpr unsigned char zone_byte  = 0xFA;
@@ -115,9 +115,9 @@ class allocation_guard {
     return live_.count(ptr) != 0;
   }
 
-  /// Checks a freed allocation, and overwrites it. Calls `give_back(base, bytes)` for each idle block that goes back to upstream now:
-  /// this block, or older ones from the quarantine. `stream` is the stream of the free. Waits for the stream, unless it captures. Skips
-  /// the checks that need host memory if there is none.
+  /// Checks a freed allocation, and overwrites it. Calls `give_back(base, bytes)` for each block that goes back to upstream now: this
+  /// block, or older ones from the quarantine. `stream` is the stream of the free. Waits for the stream, unless it captures. Checks only
+  /// the size if the block was allocated or is freed in a capture, if host memory runs out, or if the runtime fails.
   template <class GiveBack>
   RMM_COLD void end(void* ptr, std::size_t bytes, cudaStream_t stream, GiveBack&& give_back) noexcept
   {

@@ -202,8 +202,8 @@ class block_source final : public memory_source {
   /// The kind of memory to ask upstream for: its usual one, or the substitute; see suballocator_upstream.
   enum class choice : bool { first, second };
 
-  /// As add(), but returns nothing, and sets `reason`, instead of throwing. Throws bad_alloc only if upstream failed because the process
-  /// can use no device.
+  /// As add(), but returns nothing, and sets `reason`, instead of throwing. Only throws bad_alloc if upstream failed because the process
+  /// can use no device, and logic_error if the stream is found to be in an unannounced capture.
   [[nodiscard]] std::optional<void*> try_add(std::size_t block_bytes,
                                              std::size_t bytes,
                                              cuda_stream_view stream,
@@ -225,7 +225,7 @@ class block_source final : public memory_source {
     try {
       return note(block, block_bytes, bytes, stream);
     } catch (std::bad_alloc const&) {
-      reason = "host memory ran out when the pool recorded a block";
+      reason = "the pool could not record a block, because host memory ran out or a wait for the device failed";
       return std::nullopt;
     }
   }
@@ -250,7 +250,7 @@ class block_source final : public memory_source {
   };
 
   /// Takes a block and allocates its first `how.needed` bytes. Returns null, and sets `reason`, if upstream does not have as much, or if
-  /// less is left. Takes the memory that upstream has instead of its own kind only if no size of that can be had.
+  /// less is left. Asks for the substitute only after upstream has refused all sizes of its own kind of memory. Throws as try_add().
   [[nodiscard]] RMM_COLD void* grow(growth const& how, cuda_stream_view stream, failure_reason& reason)
   {
     if (how.needed > how.left) {
@@ -301,9 +301,9 @@ class block_source final : public memory_source {
     return blocks;
   }
 
-  /// Gives blocks back to upstream in the order of `stream`, which waits for the work that used them. Skips blocks that are in use by now;
-  /// `when` says which work counts. With `waits_first`, the host waits for the stream before upstream gets the blocks. Returns the bytes
-  /// given back. Throws std::bad_alloc, and gives nothing back then.
+  /// Gives blocks back to upstream in the order of `stream`, which waits for the work that used them. Skips blocks that are allocated by
+  /// now, and those whose memory may not leave the heap according to `when`. With `waits_first`, the host waits for the stream before
+  /// upstream gets the blocks. Returns the bytes given back. Throws std::bad_alloc, and gives nothing back then.
   RMM_COLD std::size_t give_back(ranges const& blocks, cuda_stream_view stream, leaving when, bool waits_first = false)
   {
     auto const taken = heap_.withdraw(blocks, when, stream, true);
@@ -317,7 +317,8 @@ class block_source final : public memory_source {
     return sum;
   }
 
-  /// Waits on the host before it gives blocks back, because upstream may ignore streams, and after it.
+  /// The host waits twice: before blocks go back, because upstream may ignore streams; and afterwards, because upstream may free them
+  /// later, in the order of the stream.
   RMM_COLD std::size_t trim(std::size_t bytes) override
   {
     cuda_stream const stream{cuda_stream::flags::non_blocking};

@@ -49,7 +49,7 @@ namespace detail {
 /// leaving if it is out of the heap and still mapped, because the wait for its work failed.
 ///
 /// Invariants:
-///  C1  the mapped chunks are the heap's blocks and the memory that is leaving
+///  C1  the mapped chunks, which include those that a paused source has dropped, are the heap's blocks and the memory that is leaving
 ///  C2  the budget counts the mapped and spare chunks of the source and its parts, and limits them to the maximum, in whole chunks. It
 ///      does not count chunks of a source that is paused
 ///  C3  memory is unmapped only after it has left the heap and its work has ended
@@ -253,7 +253,7 @@ class chunk_source final : public memory_source {
   static constexpr std::size_t addresses_per_byte = 8;  // bytes of addresses for each byte of the device's memory
   static constexpr std::size_t most_per_maximum =
     64;  // bytes of addresses for each byte of the pool's maximum, at most
-  static constexpr std::size_t growth_fraction     = 128;  // the pool grows by 1/128 more than the request needs ...
+  static constexpr std::size_t growth_fraction     = 128;  // growth takes 1/128 of the pool more than needed ...
   static constexpr std::size_t most_growth_in_hand = std::size_t{256} << 20;  // ... up to this
   static constexpr std::size_t worth_asking        = std::size_t{64}
                                               << 20;  // from here on the device is asked how much it has
@@ -394,8 +394,8 @@ class chunk_source final : public memory_source {
     }
   }
 
-  /// Makes the other sources with the same maximum give back up to `most` bytes of free memory, so that `bytes` bytes can be taken, and
-  /// waits for its work. Returns the bytes given back; 0, and gives nothing back, if all free memory would not be enough.
+  /// Makes the other sources with the same maximum give back up to `most` bytes of free memory, so that `bytes` bytes can be taken. Waits
+  /// for the work that uses that memory. Returns the bytes given back; 0, and gives nothing back, if all free memory would not be enough.
   std::size_t others_give(std::size_t bytes, std::size_t most)
   {
     constexpr auto all = std::numeric_limits<std::size_t>::max() / 2;

@@ -164,8 +164,9 @@ class recovery_ladder {
     std::swap(shared_->on_failure, made);
   }
 
-  /// How often climbs have given the mutex up. Read it before a search of free memory, for recovery_attempt::seen_turns. Relaxed: if a
-  /// search takes the heap's lock before a rung does, this read comes before that climb's end.
+  /// How often climbs have given the mutex up. Read it before a search of free memory, for recovery_attempt::seen_turns. Relaxed: a search
+  /// misses what a rung did only if it held the heap's lock before the rung. Then this read happens before that climb ends, and cannot
+  /// return the changed number. So the climb that follows the search sees the change, and searches again (L5).
   [[nodiscard]] std::uint64_t turns() const noexcept { return shared_->turns.load(std::memory_order_relaxed); }
 
   /// Climbs until a rung serves `bytes` bytes, and returns them; null if none does. Searches free memory first, unless the caller did and

@@ -303,7 +303,8 @@ class registry {
     return registered->resource();
   }
 
-  /// Returns the number of registered_refs: the kept ones, at most one for each device, and a few free ones. Requires refs_mutex.
+  /// Returns the number of registered_refs, kept or not: besides the kept ones, at most one for each device and a few free ones. Requires
+  /// refs_mutex.
   [[nodiscard]] std::size_t kept_refs() const noexcept { return registered_count_; }
 
   /// Calls `function(device, pointer)` for each device with a registered pointer. Requires pointers_mutex.

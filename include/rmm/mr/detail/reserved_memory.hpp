@@ -289,7 +289,9 @@ class reserved_memory final : public device_memory_resource, public reservable {
       gives            = try_give_back(rmm::detail::to_pointer(piece.begin), piece.bytes, stream);
     }
     if (!kept_.empty()) {
-      rmm::detail::log(rmm::detail::log_level::error, "memory_reservation: memory could not be given back to its pool");
+      rmm::detail::log(rmm::detail::log_level::error,
+                       "memory_reservation: memory could not be given back to its pool, because host memory ran out or "
+                       "the device could not be waited for. It stays allocated until the pool is destroyed");
     }
   }
 

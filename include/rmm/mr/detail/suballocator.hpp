@@ -32,7 +32,7 @@ class basic_suballocator : public device_memory_resource {
   basic_suballocator(basic_suballocator const&)            = delete;
   basic_suballocator& operator=(basic_suballocator const&) = delete;
 
-  /// Returns the figures of the resource: its allocated and free memory, and counts of its calls.
+  /// Returns the figures of the resource: its allocated and free memory, and counts of how allocations were served.
   [[nodiscard]] RMM_COLD heap_figures figures() const { return figures_with(nullptr); }
 
   /// Returns all memory at one moment, range by range. Needs rmm/memory_snapshot.hpp.

@@ -66,8 +66,8 @@ class unspecific_resource_ref {
 
 /// A non-owning handle to the upstream of a suballocator.
 ///
-/// All blocks belong to one device: the given one, or the one that was current in the constructor. It is current in each call of
-/// upstream.
+/// All blocks belong to one device: the given one, or the one that was current in the constructor. That device is current in all
+/// calls of upstream but allocate_pageable().
 template <class Upstream>
 class suballocator_upstream {
  public:
@@ -122,7 +122,8 @@ class suballocator_upstream {
     }
   }
 
-  /// Returns a block of the memory that upstream has if it has none of its own kind: pageable memory. Any stream may use it.
+  /// Returns a block of pageable memory, the substitute for upstream's own kind of memory. Any stream may use it. Throws
+  /// out_of_memory if upstream does not have it.
   [[nodiscard]] RMM_COLD void* allocate_second_choice([[maybe_unused]] std::size_t bytes)
   {
     if constexpr (has_pageable_memory<Upstream>::value) {
@@ -134,8 +135,8 @@ class suballocator_upstream {
     }
   }
 
-  /// Gives back a block that no work uses. While a capture blocks the legacy default stream, which any use of that stream would
-  /// invalidate, gives it back on a new stream.
+  /// Gives back a block that no work uses. While a capture blocks the legacy default stream, gives it back on a new stream, because any use
+  /// of the legacy stream would invalidate the capture.
   void deallocate(void* ptr, std::size_t bytes) noexcept
   {
     rmm::detail::device_scope const at_home{device_};
