@@ -77,7 +77,7 @@ class tag {
 /// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, pool};
 /// for (auto const& holder : pool.live_by_tag_name()) { std::printf("%s: %zu bytes\n", holder.tag.c_str(), holder.bytes); }
 /// @endcode
-/// Cost  a name takes a look-up under a lock each time; a `tag` that was made once takes none.
+/// Cost  a name takes a look-up each time; a `tag` that was made once takes none.
 class tag_scope {
  public:
   /// Labels with the tag of that name, or with the given tag.

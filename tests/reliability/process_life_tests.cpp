@@ -6,8 +6,11 @@
 #include "../support/sanitizers.hpp"
 
 #include <rmm/capture_scope.hpp>
+#include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/plain_logger.hpp>
+#include <rmm/detail/stack_trace.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/aligned_resource_adaptor.hpp>
@@ -27,6 +30,7 @@
 #include <rmm/mr/thread_safe_resource_adaptor.hpp>
 #include <rmm/mr/trace_resource_adaptor.hpp>
 #include <rmm/mr/tracking_resource_adaptor.hpp>
+#include <rmm/resource_ref.hpp>
 #include <rmm/tag_scope.hpp>
 
 #include <cuda_runtime_api.h>
@@ -46,7 +50,9 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -368,7 +374,12 @@ std::map<std::string, void (*)()> const& lives()
        std::thread{[] {
          for (;;) { static_cast<void>(mr.get_bytes_counter()); }
        }}.detach();
-       fork_while_threads_use(mr);
+       static rmm::device_buffer const buffer{1000, rmm::cuda_stream_legacy, mr};
+       start_threads(mr);
+       fork_and_expect("", [] {
+         static_cast<void>(mr.push_counters());
+         if (mr.get_bytes_counter().value != 0 || mr.pop_counters().second.total != 0) { std::abort(); }
+       });
      }},
     {"forks_while_threads_pass_watermarks",
      [] {
@@ -414,6 +425,102 @@ std::map<std::string, void (*)()> const& lives()
        }
        while (running < 2) { std::this_thread::yield(); }
        fork_and_expect("", [] {});
+     }},
+    {"forks_while_threads_set_resources",
+     [] {
+       static rmm::mr::cuda_memory_resource other;
+       static rmm::mr::device_memory_resource* const choices[]{&cuda, &other};
+       static std::atomic<int> running{0};
+       for (int i = 0; i < 2; ++i) {
+         std::thread{[i] {
+           rmm::cuda_device_id const device{i};
+           for (++running;;) {
+             for (auto* const each : choices) {
+               rmm::mr::set_per_device_resource(device, each);
+               rmm::mr::set_per_device_resource_ref(device, rmm::device_async_resource_ref{*each});
+             }
+           }
+         }}.detach();
+       }
+       while (running < 2) { std::this_thread::yield(); }
+       fork_and_expect("", [] {
+         static auto host                      = memory_of_host();
+         rmm::mr::device_memory_resource& mine = host;
+         for (int i = 0; i < 100; ++i) {
+           rmm::cuda_device_id const device{i};
+           rmm::mr::set_per_device_resource_ref(device, rmm::device_async_resource_ref{other});
+           rmm::mr::set_per_device_resource(device, rmm::device_async_resource_ref{cuda});
+           static_cast<void>(rmm::mr::set_per_device_resource(device, &mine));
+           bool const is_set = rmm::mr::get_per_device_resource(device) == &mine &&
+                               rmm::mr::get_per_device_resource_ref(device) == rmm::device_async_resource_ref{mine};
+           if (!is_set || rmm::mr::reset_per_device_resource(device) != &mine) { std::abort(); }
+         }
+       });
+     }},
+    {"forks_while_threads_look_up_frames",
+     [] {
+       static std::atomic<std::uintptr_t> looked_up{1};
+       for (int i = 0; i < 2; ++i) {
+         std::thread{[] {
+           for (;;) { static_cast<void>(rmm::detail::name_of_frame(reinterpret_cast<void*>(looked_up++))); }
+         }}.detach();
+       }
+       while (looked_up < 1000) { std::this_thread::yield(); }
+       fork_and_expect("", [] {
+         std::ostringstream text;
+         text << rmm::detail::stack_trace{};
+         if (text.str().empty()) { std::abort(); }
+       });
+     }},
+    {"forks_while_threads_make_tags",
+     [] {
+       static rmm::tag const early{"early"};
+       static std::atomic<int> made{0};
+       for (int i = 0; i < 2; ++i) {
+         std::thread{[] {
+           for (;;) { static_cast<void>(rmm::tag{"many " + std::to_string(++made % 20'000)}); }
+         }}.detach();
+       }
+       while (made < 500) { std::this_thread::yield(); }
+       fork_and_expect("", [] {
+         rmm::tag_scope const scope{"of the child"};
+         bool const is_known = rmm::tag{"early"} == early && rmm::tag{"many 100"} == rmm::tag{"many 100"};
+         if (!is_known ||
+             std::string{"early of the child"} != early.name() + std::string{" "} + rmm::tag::current().name()) {
+           std::abort();
+         }
+       });
+     }},
+    {"forks_while_threads_announce_captures",
+     [] {
+       static std::atomic<int> running{0};
+       for (int i = 0; i < 2; ++i) {
+         std::thread{[] {
+           for (++running;;) { rmm::capture_scope const scope{rmm::cuda_stream_legacy}; }
+         }}.detach();
+       }
+       while (running < 2) { std::this_thread::yield(); }
+       fork_and_expect("", [] { rmm::capture_scope const scope{rmm::cuda_stream_legacy}; });
+     }},
+    {"forks_while_threads_log",
+     [] {
+       namespace plain = rmm::detail::plain_logger;
+       static std::ostream nowhere{nullptr};
+       static plain::logger log{"log",
+                                {std::make_shared<plain::ostream_sink_mt>(nowhere),
+                                 std::make_shared<plain::callback_sink_mt>([](int, char const*) {})}};
+       static std::atomic<int> running{0};
+       for (int i = 0; i < 2; ++i) {
+         std::thread{[] {
+           for (++running;;) { log.info("a line"); }
+         }}.detach();
+       }
+       while (running < 2) { std::this_thread::yield(); }
+       fork_and_expect("of the child\n", [] {
+         log.set_pattern("%v");
+         log.sinks().push_back(std::make_shared<plain::stderr_sink_mt>());
+         log.info("of the child");
+       });
      }},
     {"forks_while_threads_allocate",
      [] {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <rmm/detail/base/log_time.hpp>
+#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
@@ -14,7 +16,6 @@
 #include <cstdio>
 #include <iosfwd>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -112,23 +113,25 @@ class callback_sink_mt : public sink {
   explicit callback_sink_mt(log_callback_t callback, flush_callback_t on_flush = nullptr)
     : callback_{callback}, flush_{on_flush}
   {}
+  ~callback_sink_mt() override { mutex_.destroy(); }
 
   void log(log_record const& record) override
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    ::rmm::detail::mutex_lock const lock{mutex_.get()};
     if (callback_ != nullptr) { callback_(static_cast<int>(record.level), record.line.c_str()); }
   }
 
   void flush() override
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    ::rmm::detail::mutex_lock const lock{mutex_.get()};
     if (flush_ != nullptr) { flush_(); }
   }
 
  private:
   log_callback_t callback_;
   flush_callback_t flush_;
-  std::mutex mutex_;  // held while the functions run: they need not be thread-safe
+  ::rmm::detail::one_per_process<::rmm::detail::mutex>
+    mutex_;  // held while the functions run: they need not be thread-safe
 };
 
 namespace detail {
@@ -137,11 +140,15 @@ namespace detail {
 /// percent sign. A width between the sign and the letter pads on the left, a negative one on the right. Other letters stay as they are.
 class line_pattern {
  public:
-  explicit line_pattern(std::string text) : text_{std::move(text)} {}
+  line_pattern(std::string text, line_pattern const* before_this) : before{before_this}, text_{std::move(text)} {}
+  line_pattern(line_pattern const&)            = delete;
+  line_pattern& operator=(line_pattern const&) = delete;
 
-  [[nodiscard]] std::string line(level_enum level, std::string const& logger_name, std::string const& message)
+  line_pattern const* before;  ///< the logger's pattern before this one
+
+  [[nodiscard]] std::string line(level_enum level, std::string const& logger_name, std::string const& message) const
   {
-    auto const now = clock_.now();
+    auto const now = ::rmm::detail::wall_clock::now();
     std::string line;
     for (std::size_t i = 0; i < text_.size(); ++i) {
       if (text_[i] != '%') {
@@ -209,7 +216,6 @@ class line_pattern {
   }
 
   std::string text_;
-  ::rmm::detail::wall_clock clock_;
 };
 
 /// The functions of a logger. Other implementations than the one below make a logger write to another log.
@@ -235,10 +241,14 @@ class logger_implementation {
 class sink_logger final : public logger_implementation {
  public:
   sink_logger(std::string name, std::vector<sink_ptr> sinks) : name_{std::move(name)}, sinks_{std::move(sinks)} {}
+  ~sink_logger() override
+  {
+    for (auto const* each = pattern_.load(); each != nullptr;) { delete std::exchange(each, each->before); }
+  }
 
   void log(level_enum level, std::string const& message) override
   {
-    auto const line = formatted(level, message);
+    auto const line = pattern_.load()->line(level, name_, message);
     for (auto const& sink : sinks_) { sink->log({level, name_, message, line}); }
     if (level >= flush_level()) { flush(); }
   }
@@ -255,8 +265,8 @@ class sink_logger final : public logger_implementation {
 
   void set_pattern(std::string pattern) override
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
-    pattern_ = line_pattern{std::move(pattern)};
+    auto* const made = new line_pattern{std::move(pattern), pattern_.load()};
+    while (!pattern_.compare_exchange_weak(made->before, made)) {}
   }
 
   void push_sink(sink_ptr sink) override { sinks_.push_back(std::move(sink)); }
@@ -264,18 +274,12 @@ class sink_logger final : public logger_implementation {
   [[nodiscard]] std::size_t sink_count() const override { return sinks_.size(); }
 
  private:
-  [[nodiscard]] std::string formatted(level_enum level, std::string const& message)
-  {
-    std::lock_guard<std::mutex> const lock{mutex_};
-    return pattern_.line(level, name_, message);
-  }
-
   std::string name_;
   std::vector<sink_ptr> sinks_;                      // changed by one thread while no other logs
   std::atomic<level_enum> level_{level_enum::info};  // the levels guard no data
   std::atomic<level_enum> flush_level_{level_enum::off};
-  std::mutex mutex_;  // guards pattern_
-  line_pattern pattern_{"[%6t][%H:%M:%S:%f][%-6l] %v"};
+  // The latest pattern. Without a lock, which a forked child could wait for. Other threads may still use those before.
+  std::atomic<line_pattern const*> pattern_{new line_pattern{"[%6t][%H:%M:%S:%f][%-6l] %v", nullptr}};
 };
 
 }  // namespace detail

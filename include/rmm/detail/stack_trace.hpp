@@ -3,6 +3,7 @@
 
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -43,11 +44,15 @@ namespace detail {
 }
 
 /// Returns the name of a return address: `<function> from <object file>` for C++ functions, else what backtrace_symbols() says. The
-/// name of each address is looked up once, and kept.
+/// name of each address is looked up once, and kept; a forked child looks it up again.
 [[nodiscard]] RMM_COLD inline std::string const& name_of_frame(void* frame)
 {
-  static auto& mutex = *new detail::mutex;  // never destroyed: threads may call this while the process exits
-  static auto& names = *new std::unordered_map<void*, std::string>;
+  struct known_names {
+    detail::mutex mutex;
+    std::unordered_map<void*, std::string> names;
+  };
+  static one_per_process<known_names> known;  // never destroyed: threads may call this while the process exits
+  auto& [mutex, names] = known.get();
   detail::mutex_lock const lock{mutex};
   auto const [entry, is_new] = names.try_emplace(frame);
   auto& name                 = entry->second;

@@ -15,6 +15,8 @@
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
+#include <pthread.h>
+
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -44,6 +46,11 @@ namespace detail {
   rmm::detail::register_process_exit_hook();  // registered now, so that it runs before handlers that exist already
   return rmm::detail::find_or_publish<registry>(rmm_registry_v2, 6, [] {
     static cuda_memory_resource* const initial = new cuda_memory_resource{};
+    static_cast<void>(::pthread_atfork(nullptr, nullptr, [] {
+      if (void* const found = rmm_registry_v2.load(std::memory_order_acquire)) {
+        static_cast<registry*>(found)->begin_in_child();
+      }
+    }));
     return new registry{initial};
   });
 }

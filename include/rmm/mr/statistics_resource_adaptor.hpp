@@ -31,7 +31,7 @@ namespace mr {
 /// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, counted};
 /// std::printf("peak: %lld bytes\n", static_cast<long long>(counted.get_bytes_counter().peak));
 /// @endcode
-/// Threads  thread-safe if upstream is.
+/// Threads  thread-safe if upstream is. In a forked child of the process that made the adaptor, all counters are 0.
 /// Cost     threads count without shared data. A thread that reads the counters stops the others for some microseconds.
 template <class Upstream>
 class statistics_resource_adaptor final
@@ -46,16 +46,16 @@ class statistics_resource_adaptor final
   using statistics_resource_adaptor::resource_adaptor::resource_adaptor;
 
   /// Returns the counts of bytes in the innermost section.
-  [[nodiscard]] counter get_bytes_counter() const noexcept { return statistics_.read().first; }
+  [[nodiscard]] counter get_bytes_counter() const noexcept { return read().first; }
 
   /// Returns the counts of allocations in the innermost section.
-  [[nodiscard]] counter get_allocations_counter() const noexcept { return statistics_.read().second; }
+  [[nodiscard]] counter get_allocations_counter() const noexcept { return read().second; }
 
   /// Starts a section. Returns the counters (bytes, allocations) of the outer section.
-  std::pair<counter, counter> push_counters() { return statistics_.push(); }
+  std::pair<counter, counter> push_counters() { return this->is_of_this_process() ? statistics_.push() : counters{}; }
 
   /// Ends the innermost section. Returns its counters (bytes, allocations). Throws std::out_of_range for the outermost one.
-  std::pair<counter, counter> pop_counters() { return statistics_.pop(); }
+  std::pair<counter, counter> pop_counters() { return this->is_of_this_process() ? statistics_.pop() : counters{}; }
 
   /// Allocates as allocate() does, but from `from`, which is the upstream as an immediate_resource. Returns null, and counts nothing, if
   /// `from` does not serve the request.
@@ -77,6 +77,10 @@ class statistics_resource_adaptor final
   }
 
  private:
+  using counters = std::pair<counter, counter>;  // bytes, allocations
+
+  [[nodiscard]] counters read() const noexcept { return this->is_of_this_process() ? statistics_.read() : counters{}; }
+
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
     void* const ptr = this->upstream().allocate(bytes, stream);
@@ -92,7 +96,7 @@ class statistics_resource_adaptor final
 
   RMM_COLD void* count_slowly(void* ptr, std::size_t bytes) noexcept
   {
-    statistics_.add_slowly(bytes);
+    if (this->is_of_this_process()) { statistics_.add_slowly(bytes); }
     return ptr;
   }
 

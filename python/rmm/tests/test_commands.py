@@ -204,6 +204,30 @@ def test_the_advice_of_the_doctor_can_be_pasted() -> None:
     assert done.stdout == "ConfiguredMemoryResource('recommended')\n"
 
 
+@pytest.mark.parametrize("command", ["doctor", "info"])
+def test_kinds_of_memory_that_the_driver_refuses_are_reported(command: str) -> None:
+    if cuda_backend != "sim":
+        pytest.skip("needs a driver that refuses calls when told to")
+    faults = "cuMemCreate:1:cudaErrorNotPermitted:100000,cudaMallocFromPoolAsync:1:cudaErrorNotPermitted:100000"
+    arguments = [command, "--seconds", "0"] if command == "doctor" else [command]
+    done = subprocess.run(
+        [sys.executable, "-m", "rmm", *arguments],
+        env={**os.environ, "CUDASIM_FAULT": faults},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(maxsplit=3) for line in done.stdout.splitlines() if line.startswith("    shared by")]
+    assert len(lines) == rmm._cuda.gpu.getDeviceCount() * (4 if command == "doctor" else 2)
+    assert all(reason.startswith("no: ") for *_, reason in lines), done.stdout
+    assert "cudaErrorNotPermitted" in lines[-2][3]
+    if command == "doctor":
+        assert lines[0][2] == "fd"
+        assert lines[0][3].startswith("no: The driver refused to create shareable memory (file descriptors): CUDA error")
+
+
 def test_the_doctor_names_a_missing_device() -> None:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDASIM_DEVICES": "0"}
     command = [sys.executable, "-m", "rmm", "doctor"]

@@ -1324,6 +1324,50 @@ TEST(SharedBlock, CountsTheChunksItTouches)
   static_assert(shared_block{1, SIZE_MAX, MiB}.chunks() == SIZE_MAX / MiB + 1);
 }
 
+/// Expects that an allocation of `pool` fails with a text that begins with `begin`, and not because memory is missing.
+void expect_refusal(elastic_pool_memory_resource& pool, std::string const& begin, std::string const& advice)
+{
+  try {
+    static_cast<void>(pool.allocate(MiB));
+    FAIL() << "was served";
+  } catch (rmm::out_of_memory const& e) {
+    FAIL() << e.what();
+  } catch (rmm::bad_alloc const& e) {
+    std::string const text{e.what()};
+    EXPECT_EQ(text.find("std::bad_alloc: The driver refused to create shareable memory (" + begin), 0U) << text;
+    EXPECT_NE(text.find("(2097152 bytes): CUDA_ERROR_NOT_PERMITTED"), std::string::npos) << text;
+    EXPECT_NE(text.find("Make the pool without " + advice + ", or configure another"), std::string::npos) << text;
+  }
+}
+
+TEST_F(ElasticPool,
+       NamesARefusalOfMemoryForTheFabric)  // the simulator has none, as machines whose administrator grants none
+{
+  elastic_pool_options options;
+  options.share_fabric = true;
+  elastic_pool_memory_resource pool{options};
+  expect_refusal(pool, "fabric handles): CUDA error in cuMemCreate", "share_fabric");
+  options.share_descriptors = true;
+  elastic_pool_memory_resource both{options};
+  expect_refusal(both, "file descriptors and fabric handles)", "share_fabric");
+  options.initial_bytes = 2 * MiB;
+  EXPECT_THROW(elastic_pool_memory_resource{options}, rmm::bad_alloc);
+}
+
+TEST_F(ElasticPool, NamesARefusalOfMemoryForDescriptors)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource pool{options};
+  cudasim::inject({"cuMemCreate", 1, cudaErrorNotPermitted, 1000});
+  expect_refusal(pool, "file descriptors)", "share_descriptors");
+  cudasim::clear_faults();
+  cudasim::inject({"cuMemCreate", 1, cudaErrorMemoryAllocation, 1000});
+  EXPECT_THROW(static_cast<void>(pool.allocate(MiB, stream)), rmm::out_of_memory);
+  cudasim::clear_faults();
+  pool.deallocate(pool.allocate(MiB, stream), MiB, stream);  // nothing was lost
+}
+
 TEST_F(ElasticPool, RefusesUnsupportedWaysToShare)
 {
   elastic_pool_memory_resource pool;

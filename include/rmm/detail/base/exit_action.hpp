@@ -7,7 +7,6 @@
 #include <rmm/detail/export.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -25,7 +24,8 @@ class exit_action {
   /// Throws std::bad_alloc.
   exit_action(function action, void* argument) : action_{action}, argument_{argument}
   {
-    auto& all = list();
+    static runner const at_exit{};
+    auto& all = lists.get();
     detail::mutex_lock const lock{all.mutex};
     all.actions.push_back(this);
   }
@@ -37,7 +37,7 @@ class exit_action {
   ~exit_action()
   {
     if (!is_in_its_process()) { return; }
-    auto& all = list();
+    auto& all = lists.get();
     detail::mutex_lock const lock{all.mutex};
     all.actions.erase(std::remove(all.actions.begin(), all.actions.end(), this), all.actions.end());
   }
@@ -47,7 +47,6 @@ class exit_action {
 
  private:
   struct action_list {
-    owning_process process;
     detail::mutex mutex;
     std::vector<exit_action*> actions;
   };
@@ -59,33 +58,15 @@ class exit_action {
     ~runner() { run(); }
   };
 
-  /// Returns the newest list: that of this process, that of a parent, or null.
-  [[nodiscard]] static std::atomic<action_list*>& newest()
-  {
-    static std::atomic<action_list*> list{nullptr};
-    return list;
-  }
-
-  /// Returns the list of this process, which is never destroyed. Throws std::bad_alloc if there is none yet.
-  [[nodiscard]] static action_list& list()
-  {
-    static runner const at_exit{};
-    auto* now = newest().load(std::memory_order_acquire);
-    if (now == nullptr || !now->process.is_current()) {
-      auto* const made = new action_list;
-      if (newest().compare_exchange_strong(now, made, std::memory_order_acq_rel)) { return *made; }
-      delete made;  // another thread was faster
-    }
-    return *now;
-  }
-
   RMM_COLD static void run()
   {
-    auto* const all = newest().load(std::memory_order_acquire);
-    if (all == nullptr || !all->process.is_current()) { return; }
+    auto* const all = lists.find();
+    if (all == nullptr) { return; }
     detail::mutex_lock const lock{all->mutex};
     for (auto* const each : all->actions) { each->action_(each->argument_); }
   }
+
+  inline static one_per_process<action_list> lists{};  // never destroyed
 
   function action_;
   void* argument_;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
 #include <ctime>
 
 /// @file
@@ -28,25 +32,40 @@ struct time_of_day {
   long microsecond;
 };
 
-/// A clock of local time. It keeps the last converted second, because the conversion to local time is slow.
-///
-/// Threads  Not thread-safe.
+/// A clock of local time.
 class wall_clock {
  public:
-  [[nodiscard]] time_of_day now() noexcept
+  [[nodiscard]] static time_of_day now() noexcept
   {
     std::timespec now{};
     std::timespec_get(&now, TIME_UTC);
-    if (now.tv_sec != known_second_) {
-      ::localtime_r(&now.tv_sec, &local_);
-      known_second_ = now.tv_sec;
-    }
-    return {local_.tm_hour, local_.tm_min, local_.tm_sec, now.tv_nsec / 1000};
+    auto const local = now.tv_sec + ahead_of_utc(now.tv_sec);
+    return {static_cast<int>(local / 3600 % 24),
+            static_cast<int>(local / 60 % 60),
+            static_cast<int>(local % 60),
+            now.tv_nsec / 1000};
   }
 
  private:
-  std::time_t known_second_{-1};
-  std::tm local_{};  // known_second_ in local time
+  /// Returns the seconds that local time is ahead of UTC.
+  ///
+  /// Calls localtime_r() once in a quarter of an hour, because it is slow. A forked child keeps the number of its parent: localtime_r() has
+  /// a lock, which a thread of the parent may have held.
+  [[nodiscard]] static long ahead_of_utc(std::time_t second) noexcept
+  {
+    constexpr std::int64_t zero = std::int64_t{1} << 19U;  // more than two days
+    static std::atomic<std::int64_t> known{zero};          // the quarter, and the seconds plus zero. Guards no data
+    auto const quarter = std::int64_t{second} / 900;
+    auto packed        = known.load(std::memory_order_relaxed);
+    first_user<wall_clock>::note_use();
+    if (packed / (2 * zero) != quarter && !first_user<wall_clock>::is_a_parent()) {
+      std::tm local{};
+      ::localtime_r(&second, &local);
+      packed = quarter * 2 * zero + zero + local.tm_gmtoff;
+      known.store(packed, std::memory_order_relaxed);
+    }
+    return static_cast<long>(packed % (2 * zero) - zero);
+  }
 };
 
 }  // namespace detail

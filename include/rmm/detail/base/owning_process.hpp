@@ -6,6 +6,8 @@
 
 #include <pthread.h>
 
+#include <atomic>
+
 namespace RMM_NAMESPACE {
 namespace detail {
 
@@ -48,6 +50,74 @@ class delete_in_own_process {
 
  private:
   owning_process process_;
+};
+
+/// An object that each process makes at its first use. A forked child gets one of its own: a thread of its parent may have held a lock of
+/// the parent's object, or been changing it.
+///
+/// Constant-initialized and trivially destructible: a static one can be used before and after the life of all static objects. Thread-safe.
+template <class Object>
+class one_per_process {
+ public:
+  constexpr one_per_process() noexcept               = default;
+  one_per_process(one_per_process const&)            = delete;
+  one_per_process& operator=(one_per_process const&) = delete;
+
+  /// Returns the object of this process; null if it has made none.
+  [[nodiscard]] Object* find() const noexcept
+  {
+    auto* const now = newest_.load(std::memory_order_acquire);
+    return now != nullptr && now->process.is_current() ? &now->object : nullptr;
+  }
+
+  /// Returns the object of this process. Throws std::bad_alloc if there is none yet.
+  [[nodiscard]] Object& get()
+  {
+    auto* now = newest_.load(std::memory_order_acquire);
+    if (now == nullptr || !now->process.is_current()) {
+      auto* const made = new owned;
+      if (newest_.compare_exchange_strong(now, made, std::memory_order_acq_rel)) { return made->object; }
+      delete made;  // another thread was faster
+    }
+    return now->object;
+  }
+
+  /// Destroys the object of this process, which no thread uses any more.
+  void destroy() noexcept
+  {
+    if (find() != nullptr) { delete newest_.exchange(nullptr, std::memory_order_acq_rel); }
+  }
+
+ private:
+  struct owned {
+    owning_process process;
+    Object object{};
+  };
+
+  std::atomic<owned*> newest_{nullptr};  // that of this process, that of a parent, or null
+};
+
+/// The process that used the process-wide `Object` first. Static, so that the layout of the object, which releases share, stays.
+template <class Object>
+class first_user {
+ public:
+  /// Called before the object is used.
+  static void note_use() noexcept
+  {
+    if (number.load(std::memory_order_relaxed) != 0) { return; }
+    unsigned none{0};
+    number.compare_exchange_strong(none, owning_process::number(), std::memory_order_relaxed);
+  }
+
+  /// Whether a process that this one was forked from used the object first.
+  [[nodiscard]] static bool is_a_parent() noexcept
+  {
+    auto const first = number.load(std::memory_order_relaxed);
+    return first != 0 && first != owning_process::number();
+  }
+
+ private:
+  inline static std::atomic<unsigned> number{0};  // 0 before the first use
 };
 
 /// In each shared object, because the C library drops the handlers of one that is unloaded.

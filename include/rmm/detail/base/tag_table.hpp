@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/detail/base/algorithms.hpp>
-#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/process_wide.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <new>
 #include <string_view>
-#include <vector>
 
 /// @file
 /// The names of tags, and the current tag of each thread. The process has one table for all its shared objects.
@@ -29,47 +28,60 @@ struct tag_table {
 
 /// The data behind the table, in the shared object that made it.
 ///
+/// It only grows, by entries that never change, and has no lock: a forked child could wait for ever for a thread of its parent.
+///
 /// Invariants:
 ///  T1  ids begin at 1, and the name of an id never changes
-///  T2  names_[id - 1] is the name of an id, and by_name_ has all ids in the order of their names
+///  T2  an entry in a bucket is also in its place in the chunks; no two entries in the buckets have one name
+/// Order: entries and chunks are published by a release, and found by an acquire. The number of ids guards no data.
 class tag_names {
  public:
   /// The last id. All tags that find no free id share it.
   static constexpr std::uint32_t max_tags          = 65'535;
   static constexpr std::string_view name_of_others = "(other tags)";
 
-  [[nodiscard]] static tag_names& instance()
+  constexpr tag_names() noexcept         = default;
+  tag_names(tag_names const&)            = delete;
+  tag_names& operator=(tag_names const&) = delete;
+
+  [[nodiscard]] static tag_names& instance() noexcept
   {
-    static auto& names = *new tag_names;  // never destroyed: threads may call this while the process exits
+    static tag_names names;  // constant-initialized, and never destroyed: threads may call this while the process exits
     return names;
   }
 
   [[nodiscard]] std::uint32_t intern(std::string_view name)
   {
     if (name.empty()) { return 0; }
-    detail::mutex_lock const lock{mutex_};
-    auto place = place_of(name);
-    if (place != by_name_.end() && names_[*place - 1] == name) { return *place; }
-    auto const id = static_cast<std::uint32_t>(names_.size() + 1);
-    if (id > max_tags) { return max_tags; }
-    if (id == max_tags) {
-      name  = name_of_others;
-      place = place_of(name);
+    auto& bucket = buckets_[hash_of(name) % bucket_count];
+    auto* first  = bucket.load(std::memory_order_acquire);
+    if (auto const* const known = find(first, nullptr, name)) { return known->id; }
+    if (count_.load(std::memory_order_relaxed) == max_tags) { return max_tags; }
+    auto* const made = make_entry(name);
+    made->id         = new_id();
+    if (made->id == 0) {
+      ::operator delete(made);
+      throw std::bad_alloc{};
     }
-    auto const at = place - by_name_.begin();
-    reserve_one_more(names_);
-    reserve_one_more(by_name_);
-    auto* const text = new char[name.size() + 1]{};  // never freed
-    name.copy(text, name.size());
-    names_.emplace_back(text, name.size());
-    by_name_.insert(by_name_.begin() + at, id);
-    return id;
+    made->next  = first;
+    auto& chunk = *chunks_[made->id / chunk_size].load(std::memory_order_acquire);
+    chunk.places[made->id % chunk_size].store(made, std::memory_order_release);
+    while (!bucket.compare_exchange_weak(first, made, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      // Another thread was faster. If it added this name, the id of this one stays without use.
+      if (auto const* const known = find(first, made->next, name)) { return known->id; }
+      made->next = first;
+    }
+    return made->id;
   }
 
-  [[nodiscard]] char const* name_of(std::uint32_t id) noexcept
+  [[nodiscard]] char const* name_of(std::uint32_t id) const noexcept
   {
-    detail::mutex_lock const lock{mutex_};
-    return id == 0 || id > names_.size() ? "" : names_[id - 1].data();
+    if (id > max_tags) { return ""; }
+    if (id == max_tags) { return count_.load(std::memory_order_relaxed) == max_tags ? name_of_others.data() : ""; }
+    auto const* const chunk = chunks_[id / chunk_size].load(std::memory_order_acquire);
+    auto const* const found =
+      chunk != nullptr ? chunk->places[id % chunk_size].load(std::memory_order_acquire) : nullptr;
+    return found != nullptr ? found->name.data() : "";
   }
 
   /// The three functions of the interface.
@@ -85,27 +97,69 @@ class tag_names {
   [[nodiscard]] static char const* find_name(std::uint32_t id) noexcept { return instance().name_of(id); }
 
  private:
-  tag_names() = default;
+  static constexpr std::size_t bucket_count = 1024;
+  static constexpr std::size_t chunk_size   = 256;
+
+  struct entry {
+    std::uint32_t id;
+    std::string_view name;  // ends with a zero
+    entry const* next;      // in the bucket
+  };
+  using place = std::atomic<entry const*>;
+
+  struct chunk {
+    place places[chunk_size]{};
+  };
 
   inline static thread_local std::uint32_t current_{0};
 
-  /// Returns the position in by_name_ of the first id whose name is not less than `name`.
-  [[nodiscard]] std::vector<std::uint32_t>::iterator place_of(std::string_view name) noexcept
+  [[nodiscard]] static std::size_t hash_of(std::string_view name) noexcept
   {
-    return detail::lower_bound(by_name_.begin(), by_name_.end(), name, [&](std::uint32_t id, std::string_view other) {
-      return names_[id - 1] < other;
-    });
+    std::uint64_t mixed{};
+    for (char const each : name) { mixed = (mixed ^ static_cast<unsigned char>(each)) * 0x9E3779B97F4A7C15U; }
+    return static_cast<std::size_t>(mixed >> 32U);
   }
 
-  template <class Vector>
-  static void reserve_one_more(Vector& vector)
+  /// Returns the entry of the name between two entries of a bucket; null if there is none.
+  [[nodiscard]] static entry const* find(entry const* first, entry const* last, std::string_view name) noexcept
   {
-    if (vector.size() == vector.capacity()) { vector.reserve(2 * vector.size() + 16); }
+    while (first != last && first->name != name) { first = first->next; }
+    return first != last ? first : nullptr;
   }
 
-  detail::mutex mutex_;
-  std::vector<std::string_view> names_;  // each ends with a zero
-  std::vector<std::uint32_t> by_name_;
+  /// Returns an entry without an id, which is never freed.
+  [[nodiscard]] static entry* make_entry(std::string_view name)
+  {
+    auto* const memory                 = static_cast<char*>(::operator new(sizeof(entry) + name.size() + 1));
+    auto* const text                   = memory + sizeof(entry);
+    text[name.copy(text, name.size())] = '\0';
+    return new (memory) entry{0, {text, name.size()}, nullptr};
+  }
+
+  /// Returns the next id, and makes its place; max_tags if no other is left; 0 if host memory runs out.
+  [[nodiscard]] std::uint32_t new_id() noexcept
+  {
+    auto count = count_.load(std::memory_order_relaxed);
+    do {
+      if (count == max_tags) { return max_tags; }
+      if (!try_make_chunk(count + 1)) { return 0; }
+    } while (!count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed));
+    return count + 1;
+  }
+
+  [[nodiscard]] bool try_make_chunk(std::uint32_t id) noexcept
+  {
+    auto& found = chunks_[id / chunk_size];
+    if (found.load(std::memory_order_acquire) != nullptr) { return true; }
+    auto* const made = new (std::nothrow) chunk;  // never freed
+    chunk* none      = nullptr;
+    if (made != nullptr && !found.compare_exchange_strong(none, made, std::memory_order_acq_rel)) { delete made; }
+    return made != nullptr;
+  }
+
+  std::atomic<std::uint32_t> count_{0};
+  place buckets_[bucket_count]{};
+  std::atomic<chunk*> chunks_[(max_tags + 1) / chunk_size]{};
 };
 
 }  // namespace detail
@@ -120,7 +174,6 @@ namespace detail {
 [[nodiscard]] RMM_HIDDEN inline tag_table const& tags()
 {
   return process_wide_object<tag_table>(rmm_tag_table_v1, 4, [] {
-    static_cast<void>(tag_names::instance());  // now, so that the functions cannot fail for lack of memory
     return new tag_table{tag_names::current_of_thread, tag_names::intern_name, tag_names::find_name};
   });
 }

@@ -4,6 +4,7 @@
 #include <rmm/detail/base/file_descriptor.hpp>
 #include <rmm/detail/base/file_error.hpp>
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
@@ -100,23 +101,24 @@ class file_sink final : public text_sink {
 /// A sink that writes to a std::ostream, which has to outlive it.
 class stream_sink final : public text_sink {
  public:
-  explicit stream_sink(std::ostream& stream) noexcept : stream_{stream} {}
+  explicit stream_sink(std::ostream& stream) : stream_{stream} { static_cast<void>(mutex_.get()); }
+  ~stream_sink() override { mutex_.destroy(); }
 
   void write(std::string_view text) override
   {
-    detail::mutex_lock const lock{mutex_};
+    detail::mutex_lock const lock{mutex_.get()};
     stream_.write(text.data(), static_cast<std::streamsize>(text.size()));
   }
 
   void flush() override
   {
-    detail::mutex_lock const lock{mutex_};
+    detail::mutex_lock const lock{mutex_.get()};
     stream_.flush();
   }
 
  private:
   std::ostream& stream_;
-  detail::mutex mutex_;  // std::ostream is not thread-safe
+  one_per_process<detail::mutex> mutex_;  // std::ostream is not thread-safe
 };
 
 }  // namespace detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
 #include <rmm/detail/base/process_wide.hpp>
 #include <rmm/detail/config.hpp>
@@ -55,6 +56,8 @@ struct announced_memory {
 ///
 /// Invariant: each listener has been told whether announcements exist: when it was added, and at each change.
 ///
+/// In a forked child of a process that used the object, nothing is announced: a thread of the parent may have held the lock.
+///
 /// Thread-safe. Calls the listeners with its lock held; their locks are taken after it. One object per process; releases of the library
 /// that use one name and number of the anchor share the layout.
 class capture_announcements {
@@ -62,6 +65,7 @@ class capture_announcements {
   /// Throws std::bad_alloc.
   void add(capture_announcement& announcement)
   {
+    if (is_of_a_parent()) { return; }
     announcement.thread = pthread_self();
     mutex_lock const lock{mutex_};
     see_capture(announcement);
@@ -71,6 +75,7 @@ class capture_announcements {
 
   void remove(capture_announcement& announcement) noexcept
   {
+    if (is_of_a_parent()) { return; }
     mutex_lock const lock{mutex_};
     if (!announcements_.remove(&announcement)) { return; }
     if (count_.fetch_sub(1, std::memory_order_relaxed) == 1) { tell(false); }
@@ -83,6 +88,7 @@ class capture_announcements {
   /// Returns the announcement of the capture that `stream` is in; `state` is that of the stream. The stream may have joined it.
   [[nodiscard]] announced_memory find(cudaStream_t stream, capture_state const& state) noexcept
   {
+    if (is_of_a_parent()) { return {}; }
     mutex_lock const lock{mutex_};
     auto const* found = find_seen(stream, state);
     if (found == nullptr) {
@@ -104,6 +110,7 @@ class capture_announcements {
   /// Tells the listeners that the last handle of a graph memory is gone.
   void end_memory(graph_memory_end const& end) noexcept
   {
+    if (is_of_a_parent()) { return; }
     mutex_lock const lock{mutex_};
     for (void* const each : listeners_) {
       auto& listener = *static_cast<capture_listener*>(each);
@@ -114,6 +121,7 @@ class capture_announcements {
   /// Throws std::bad_alloc.
   void add(capture_listener& listener)
   {
+    if (is_of_a_parent()) { return; }
     mutex_lock const lock{mutex_};
     if (!listeners_.try_add(&listener)) { throw std::bad_alloc{}; }
     listener.captures_are_announced(listener, any());
@@ -121,11 +129,14 @@ class capture_announcements {
 
   void remove(capture_listener& listener) noexcept
   {
+    if (is_of_a_parent()) { return; }
     mutex_lock const lock{mutex_};
     listeners_.remove(&listener);
   }
 
  private:
+  [[nodiscard]] static bool is_of_a_parent() noexcept { return first_user<capture_announcements>::is_a_parent(); }
+
   /// Records which capture the announced stream is in. The handle of a thread's default stream is only valid in that thread.
   static void see_capture(capture_announcement& announcement) noexcept
   {
@@ -171,6 +182,7 @@ namespace detail {
 /// Returns the object of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline capture_announcements& announced_captures()
 {
+  first_user<capture_announcements>::note_use();
   return process_wide_object<capture_announcements>(
     rmm_capture_announcements_v1, 3, [] { return new capture_announcements; });
 }

@@ -111,23 +111,8 @@ class stream_lifetimes {
     listeners_.remove(&listener);
   }
 
-  /// Called before the object is used. The first process that calls it owns the object.
-  static void note_use() noexcept
-  {
-    if (owner.load(std::memory_order_relaxed) != 0) { return; }
-    unsigned none{0};
-    owner.compare_exchange_strong(none, owning_process::number(), std::memory_order_relaxed);
-  }
-
  private:
-  [[nodiscard]] static bool is_of_a_parent() noexcept
-  {
-    auto const process = owner.load(std::memory_order_relaxed);
-    return process != 0 && process != owning_process::number();
-  }
-
-  // The number of the owning process; 0 before the first use. Static, so that the layout, which releases share, stays.
-  inline static std::atomic<unsigned> owner{0};
+  [[nodiscard]] static bool is_of_a_parent() noexcept { return first_user<stream_lifetimes>::is_a_parent(); }
 
   std::atomic<std::uint64_t> ends_{0};
   std::atomic<std::uint64_t> numbers_{0};
@@ -147,7 +132,7 @@ namespace detail {
 /// Returns the object of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline stream_lifetimes& known_streams()
 {
-  stream_lifetimes::note_use();
+  first_user<stream_lifetimes>::note_use();
   return process_wide_object<stream_lifetimes>(rmm_stream_lifetimes_v1, 2, [] { return new stream_lifetimes; });
 }
 

@@ -137,19 +137,36 @@ enum class granularity { minimum, recommended };
   return bytes;
 }
 
+/// Thrown if the driver creates no memory that other processes can import, although memory is not missing.
+class shareable_memory_refused final : public bad_alloc {
+ public:
+  RMM_COLD shareable_memory_refused(CUresult status, std::size_t bytes, physical_memory_options const& options)
+    : bad_alloc{std::string{"The driver refused to create shareable memory ("} +
+                (!options.fabric        ? "file descriptors"
+                 : !options.descriptors ? "fabric handles"
+                                        : "file descriptors and fabric handles") +
+                "): " + driver_error_text("cuMemCreate (" + std::to_string(bytes) + " bytes)", status) +
+                ". Make the pool without " + (options.fabric ? "share_fabric" : "share_descriptors") +
+                ", or configure another `share=` or none"}
+  {}
+};
+
 /// An owner of physical memory of a device. The memory has addresses only while it is mapped; see address_reservation. It is freed when
 /// all owners and mappings are gone, in this process and in the processes that imported it.
 class physical_memory {
  public:
   /// Allocates `bytes`, a multiple of the minimum granularity. Throws out_of_memory if memory is missing, cuda_error if the driver has
-  /// no virtual memory, bad_alloc on other failures.
+  /// no virtual memory, bad_alloc on other failures: shareable_memory_refused if the memory was to be exported.
   physical_memory(int device, std::size_t bytes, physical_memory_options const& options = {})
     : device_{device}, bytes_{bytes}
   {
     auto const& driver    = detail::driver();
     auto const properties = physical_memory_properties(device, options);
     device_context_scope const scope{driver, device};
-    check_driver_alloc(driver.create(&handle_, bytes, &properties, 0), "cuMemCreate", bytes);
+    auto const status = driver.create(&handle_, bytes, &properties, 0);
+    bool const failed = status != CUDA_SUCCESS && status != CUDA_ERROR_OUT_OF_MEMORY;
+    if (failed && (options.descriptors || options.fabric)) { throw shareable_memory_refused{status, bytes, options}; }
+    check_driver_alloc(status, "cuMemCreate", bytes);
   }
 
   /// Imports memory that another process, or this one, exported as a descriptor. `device` is the device on which this process uses it.

@@ -3,6 +3,7 @@
 
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -41,13 +42,13 @@ namespace detail {
 /// In NVTX, heaps never change and each region lies in one heap. But pools coalesce blocks, and cut parts out of them. So this class keeps
 /// what it has registered, and registers it again if a heap changes. An allocation in two heaps is two regions.
 ///
-/// Thread-safe. Does not throw: if host memory runs out, tools do not learn of an allocation.
+/// A forked child registers only what it takes itself. Thread-safe. Does not throw: if host memory runs out, tools do not learn of an
+/// allocation.
 class memory_marks {
  public:
   [[nodiscard]] static memory_marks& instance()
   {
-    static auto* const all = new memory_marks;  // pools may end after static objects
-    return *all;
+    return all.get();  // never destroyed: pools may end after static objects
   }
 
   /// Registers memory that a pool has taken. If it is an allocation of another pool, that allocation is no longer registered.
@@ -130,6 +131,7 @@ class memory_marks {
     nvtxMemHeapHandle_t handle;
   };
   using heap_map = std::map<std::uintptr_t, heap>;
+  friend class one_per_process<memory_marks>;
 
   memory_marks() : domain_{nvtxDomainCreateA(librmm_domain::name)} {}
 
@@ -217,6 +219,8 @@ class memory_marks {
     what.refElements    = &region;
     nvtxMemRegionsUnregister(domain_, &what);
   }
+
+  inline static one_per_process<memory_marks> all{};
 
   nvtxDomainHandle_t domain_;
   std::atomic<bool> listening_{false};

@@ -50,7 +50,7 @@ class allocation_log {
   {
     try {
       rmm::detail::mutex_lock const lock{mutex_};
-      auto const now = clock_.now();
+      auto const now = rmm::detail::wall_clock::now();
       char line[192];
       auto const length = std::snprintf(line,
                                         sizeof line,
@@ -85,7 +85,6 @@ class allocation_log {
 
   sink_list sinks_;
   bool auto_flush_;
-  rmm::detail::wall_clock clock_;
   rmm::detail::mutex mutex_;  // held from reading the clock to writing, so that rows are in the order of their times
 };
 

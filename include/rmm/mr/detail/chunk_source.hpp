@@ -535,6 +535,10 @@ class chunk_source final : public memory_source {
     }
     try {
       space_->map(range.begin, range.bytes, largest);
+    } catch (rmm::detail::shareable_memory_refused const&) {
+      rmm::detail::expect_usable_device(fresh);
+      if (needed) { throw; }  // not missing memory: no other rung helps
+      return false;
     } catch (std::bad_alloc const& e) {
       rmm::detail::expect_usable_device(fresh);
       if (needed) { reason = failure_reason::from_current(e); }

@@ -256,6 +256,17 @@ class registry {
   [[nodiscard]] std::mutex& pointers_mutex() noexcept { return pointers_mutex_; }
   [[nodiscard]] std::mutex& refs_mutex() noexcept { return refs_mutex_; }
 
+  /// Called in a forked child before anything else: threads of its parent may have held the mutexes, and been changing the lists. Entries
+  /// hold whole words at every time, so they stay as they are. What the lists had is not reused.
+  void begin_in_child() noexcept
+  {
+    new (&pointers_mutex_) std::mutex;
+    new (&refs_mutex_) std::mutex;
+    new (&kept_) kept_ref_table;
+    first_free_ = last_free_ = nullptr;
+    free_count_              = 0;
+  }
+
   [[nodiscard]] device_memory_resource* pointer(int device) const noexcept
   {
     auto const* const found = find_entry(device);

@@ -86,7 +86,7 @@ def _describe_device(device: int) -> Iterator[str]:
         yield f"  memory             {free / MIB:,.0f} MiB free of {total / MIB:,.0f} MiB"
         yield f"  current resource   {rmm.mr.get_per_device_resource(device)!r}"
         yield f"  recommended        {rmm.mr.ConfiguredMemoryResource('recommended').explanation.splitlines()[-1]}"
-        for name, is_there in _capabilities.items():
+        for name, is_there in _capabilities:
             yield f"  {name:<18} {_yes_or_why_not(is_there)}"
         peers = [str(peer) for peer in range(gpu.getDeviceCount()) if peer != device and _can_access(device, peer)]
         yield f"  peers              {', '.join(peers) or 'none'}"
@@ -103,6 +103,16 @@ def _has_virtual_memory() -> bool:
     return rmm.mr.ElasticPoolMemoryResource().has_virtual_memory
 
 
+def _allocates(make: Callable[[], rmm.mr.DeviceMemoryResource]) -> Callable[[], bool]:
+    """Tries the smallest allocation: the driver may refuse memory of a kind that the device's attributes promise."""
+
+    def allocates() -> bool:
+        rmm.DeviceBuffer(size=1, mr=make())
+        return True
+
+    return allocates
+
+
 def _is_made(make: Callable[[], object]) -> Callable[[], bool]:
     def is_made() -> bool:
         make()
@@ -111,21 +121,23 @@ def _is_made(make: Callable[[], object]) -> Callable[[], bool]:
     return is_made
 
 
-_capabilities: dict[str, Callable[[], bool]] = {
-    "virtual memory": _has_virtual_memory,
-    "driver's pools": _is_made(rmm.mr.CudaAsyncMemoryResource),
-    "  shared by IPC": _is_made(lambda: rmm.mr.CudaAsyncMemoryResource(enable_ipc=True)),
-    "  shared by fabric": _is_made(lambda: rmm.mr.CudaAsyncMemoryResource(enable_fabric=True)),
-    "managed memory": _is_made(rmm.mr.ManagedMemoryResource),
-    "host's memory": _is_made(rmm.mr.SystemMemoryResource),
-}
+_capabilities: tuple[tuple[str, Callable[[], bool]], ...] = (
+    ("virtual memory", _has_virtual_memory),
+    ("  shared by fd", _allocates(lambda: rmm.mr.ElasticPoolMemoryResource(share_descriptors=True))),
+    ("  shared by fabric", _allocates(lambda: rmm.mr.ElasticPoolMemoryResource(share_fabric=True))),
+    ("driver's pools", _is_made(rmm.mr.CudaAsyncMemoryResource)),
+    ("  shared by IPC", _allocates(lambda: rmm.mr.CudaAsyncMemoryResource(enable_ipc=True))),
+    ("  shared by fabric", _allocates(lambda: rmm.mr.CudaAsyncMemoryResource(enable_fabric=True))),
+    ("managed memory", _is_made(rmm.mr.ManagedMemoryResource)),
+    ("host's memory", _is_made(rmm.mr.SystemMemoryResource)),
+)
 
 
 def _yes_or_why_not(is_there: Callable[[], bool]) -> str:
     try:
         return "yes" if is_there() else "no"
     except Exception as error:
-        return f"no: {str(error).splitlines()[0]}"
+        return f"no: {str(error).splitlines()[0].removeprefix('std::bad_alloc: ')}"
 
 
 _prefixes = ("RMM_", "PYTORCH_", "NUMBA_CUDA_", "CUPY_", "XLA_PYTHON_CLIENT_", "XLA_CLIENT_MEM_")

@@ -48,8 +48,8 @@ def _print_device(device: int) -> None:
     print(f"  memory             {free / MIB:,.0f} MiB free of {total / MIB:,.0f} MiB")
     print(f"  current resource   {rmm.mr.get_per_device_resource(device)!r}")
     for name, make in _resources.items():
-        try:
-            make()
+        try:  # the driver may refuse memory of a kind that the device's attributes promise
+            rmm.DeviceBuffer(size=1, mr=make())
         except Exception as error:
             print(f"  {name:<18} no: {str(error).splitlines()[0]}")
         else:

@@ -4,6 +4,7 @@
 
 #include <rmm/detail/nvtx/memory_marks.hpp>
 
+#include "../../../support/sanitizers.hpp"
 #include "../../../support/seeds.hpp"
 #include "../../../support/simulated.hpp"
 
@@ -17,15 +18,21 @@
 #include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace {
@@ -240,6 +247,34 @@ TEST_F(MemoryMarks, ComeFromTheInnermostPoolOnly)
   EXPECT_EQ(tool.heaps.size(), 1U);
   EXPECT_EQ(tool.regions, (ranges{{reinterpret_cast<std::uintptr_t>(beside), 300}}));
   outer.deallocate(beside, 300);
+}
+
+TEST_F(MemoryMarks, DoNotMakeAForkedChildWaitForThreadsOfItsParent)
+{
+  if (RMM_TEST_UNDER_SANITIZER) { GTEST_SKIP() << "a forked child waits for locks of the sanitizer"; }
+  static char memory[1024];  // the tool does not look at it
+  std::atomic<bool> ends{false};
+  std::atomic<bool> runs{false};
+  rmm::detail::mark_memory_begins(memory, sizeof memory);
+  std::thread marks{[&] {
+    for (; !ends; runs = true) { rmm::detail::mark_freed(rmm::detail::mark_allocated(memory, 512), 512); }
+  }};
+  while (!runs) { std::this_thread::yield(); }
+  for (int i = 0; i != 100 && !HasFailure(); ++i) {
+    auto const child = ::fork();
+    if (child == 0) {
+      ::alarm(20);  // instead of hanging
+      rmm::detail::mark_freed(rmm::detail::mark_allocated(memory + 512, 512), 512);
+      rmm::detail::mark_memory_ends(memory, sizeof memory);
+      ::_Exit(0);
+    }
+    int status = 1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << "fork " << i;
+  }
+  ends = true;
+  marks.join();
+  rmm::detail::mark_memory_ends(memory, sizeof memory);
 }
 
 TEST_F(MemoryMarks, CountReservedMemoryAsAllocated)
