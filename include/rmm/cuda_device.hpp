@@ -40,10 +40,11 @@ struct cuda_device_id {
   value_type value_;
 };
 
-/// Returns the current device of the calling thread. If the CUDA runtime fails, asserts, and returns -1.
+/// Returns the current device of the calling thread. If the CUDA runtime fails, returns -1, or ends the program if assertions are enabled.
 inline cuda_device_id get_current_cuda_device() { return cuda_device_id{detail::query_current_device()}; }
 
-/// Returns the number of devices that the process can use. If the CUDA runtime fails, asserts, and returns 0.
+/// Returns the number of devices that the process can use. If the CUDA runtime fails, returns 0, or ends the program if assertions are
+/// enabled.
 inline int get_num_cuda_devices() { return detail::device_count(); }
 
 /// Returns the free and the total bytes of memory of the current device. Throws cuda_error.
@@ -64,7 +65,8 @@ inline std::size_t percent_of_free_device_memory(int percent)
 /// A guard that makes a device current for the calling thread. Use it around code for one device: the destructor makes the previous
 /// device current again.
 ///
-/// Does nothing if the number is negative, or that of the current device. Failures are asserted, not thrown.
+/// Does nothing if the number is negative, or that of the current device. Never throws. If the device cannot be made current, because it
+/// does not exist for example, the program ends if assertions are enabled; otherwise the previous device stays current.
 ///
 /// @code{.cpp}
 /// for (int i = 0; i < rmm::get_num_cuda_devices(); ++i) {

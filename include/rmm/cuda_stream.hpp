@@ -5,3 +5,6 @@
 #include <rmm/detail/cuda_stream.hpp>  // IWYU pragma: export
 
 #include <memory>  // IWYU pragma: export
+
+/// @file
+/// Provides the class cuda_stream, which rmm/detail/cuda_stream.hpp defines, and <memory>, because programs rely on that.

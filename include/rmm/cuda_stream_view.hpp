@@ -87,7 +87,8 @@ class cuda_stream_view {
   /// Waits as synchronize() does; the name that libcu++ uses.
   RMM_ALWAYS_INLINE void sync() const { synchronize(); }
 
-  /// Waits as synchronize() does, but never throws: a failure is only asserted. For destructors and noexcept functions.
+  /// Waits as synchronize() does, but never throws: a failure ends the program if assertions are enabled, and is ignored otherwise, or
+  /// while the runtime shuts down. For destructors and noexcept functions.
   RMM_ALWAYS_INLINE void synchronize_no_throw() const noexcept { detail::synchronize_stream_no_throw(stream_); }
 
  private:

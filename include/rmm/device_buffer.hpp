@@ -41,9 +41,11 @@ namespace RMM_NAMESPACE {
 /// Threads  Not thread-safe.
 /// Failure  Throws what the resource throws, and cuda_error if a copy fails.
 ///
-/// The memory comes from a resource reference, by default the one registered for the current device, and belongs to the device that was
-/// current in the constructor. Later calls work whatever device is current, and leave it current. A buffer that is made with size 0
-/// allocates nothing, and its address is null. size() and capacity() are the exact bytes; a resource may be asked for more.
+/// The memory comes from a resource, by default the one registered for the current device. The resource has to outlive the buffer. The
+/// memory belongs to the device that was current in the constructor. Later calls work whatever device is current, and leave it current.
+///
+/// A buffer that is made with size 0 allocates nothing, and its address is null. size() and capacity() are the exact bytes; a resource may
+/// be asked for more.
 class RMM_EXPORT device_buffer {
   // Invariants:
   //  B1  size_ <= capacity_
@@ -90,8 +92,8 @@ class RMM_EXPORT device_buffer {
 
   /// `size` uninitialised bytes at an address that is a multiple of `alignment`, now and after each change of the capacity.
   ///
-  /// Resources guarantee CUDA_ALLOCATION_ALIGNMENT. For a larger alignment the buffer allocates the difference in addition. Throws
-  /// bad_alloc unless `alignment` is a power of two.
+  /// Resources guarantee an alignment of 256, CUDA_ALLOCATION_ALIGNMENT. For a larger alignment the buffer asks its resource for
+  /// `alignment` - 256 bytes more. Throws bad_alloc unless `alignment` is a power of two.
   device_buffer(std::size_t size, alignment_argument alignment, cuda_stream_view stream)
     : device_buffer{location::current(), stream, alignment}
   {
@@ -155,7 +157,7 @@ class RMM_EXPORT device_buffer {
       alignment_{other.alignment_}
   {}
 
-  /// Frees the memory in the order of its stream, and then takes over what the move constructor does.
+  /// Frees the memory in the order of its stream. Then takes over everything of `other`, as the move constructor does.
   device_buffer& operator=(device_buffer&& other) noexcept
   {
     if (this != &other) {
@@ -196,7 +198,8 @@ class RMM_EXPORT device_buffer {
   /// Allocates `size` bytes for a buffer without memory, in the order of `stream`, from free memory that `from` can hand out without
   /// waiting for another thread. `from` is the immediate_resource of this buffer's resource (mr/detail/immediate_resource.hpp).
   ///
-  /// Returns false, and changes nothing, if there is no such memory, or if the device of the buffer is not current; call resize() then.
+  /// Returns false, and changes nothing, if there is no such memory, if `size` is 0, if the alignment of the buffer is above 256, if its
+  /// device is not current, or as long as the process has not chosen whether sizes are rounded. Call resize() then.
   [[nodiscard]] bool try_allocate_nonblocking(std::size_t size,
                                               cuda_stream_view stream,
                                               mr::detail::immediate_resource& from) noexcept
@@ -218,8 +221,8 @@ class RMM_EXPORT device_buffer {
 
   /// Frees the memory through `to`, the immediate_resource of `resource`, without waiting for another thread.
   ///
-  /// Returns false, and changes nothing, if the memory is from another resource, if freeing it has to wait, or if the stream is a
-  /// default stream of a device that is not current; the destructor frees it.
+  /// Returns false, and changes nothing, if the memory is from another resource, if the alignment of the buffer is above 256, if freeing
+  /// has to wait, or if the stream is a default stream of a device that is not current. The destructor frees the memory then.
   [[nodiscard]] bool try_deallocate_nonblocking(device_async_resource_ref resource,
                                                 mr::detail::immediate_resource& to) noexcept
   {
@@ -237,9 +240,9 @@ class RMM_EXPORT device_buffer {
     return true;
   }
 
-  /// Makes the capacity equal to the size: moves the content to an allocation of exactly size() bytes, unless it is in one.
+  /// Makes the capacity equal to the size. If the capacity is larger, moves the content to an allocation of exactly size() bytes.
   ///
-  /// Sets the stream to `stream`. If the allocation throws, only the stream has changed.
+  /// Sets the stream to `stream`. If moving the content throws, only the stream has changed.
   void shrink_to_fit(cuda_stream_view stream)
   {
     set_stream(stream);
@@ -275,7 +278,8 @@ class RMM_EXPORT device_buffer {
   /// Sets the stream in whose order the memory will be freed. The caller has to order it after the previous stream.
   void set_stream(cuda_stream_view stream) noexcept { stream_ = stream; }
 
-  /// Returns the device of the memory, which was current in the constructor; a negative number for a moved-from buffer.
+  /// Returns the device of the memory, which was current in the constructor. A moved-from buffer returns a negative number. When it gets
+  /// memory again, its device is the one that is current then.
   [[nodiscard]] cuda_device_id device() const noexcept { return device_; }
 
   /// Returns the resource that the memory comes from.

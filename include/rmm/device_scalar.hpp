@@ -11,7 +11,8 @@
 
 namespace RMM_NAMESPACE {
 
-/// One value of type `T` in device memory. Use it for the result of a kernel or a reduction.
+/// One value of type `T` in device memory. Use it for the result of a kernel or a reduction. A device_buffer holds the value; its comment
+/// has the rules for streams, threads, devices and failures.
 ///
 /// @code{.cpp}
 /// int const zero{0};
@@ -46,8 +47,8 @@ class device_scalar {
   explicit device_scalar(cuda_stream_view stream) : storage_{1, stream} {}
   explicit device_scalar(cuda_stream_view stream, device_async_resource_ref mr) : storage_{1, stream, mr} {}
 
-  /// Allocates the value and queues the copy of `initial_value` into it. `initial_value` has to live until the copy is done; if it is
-  /// not in page-locked memory, and nothing captures the stream, only until this returns.
+  /// Allocates the value and queues the copy of `initial_value` into it. `initial_value` has to live until the copy is done. If it is in
+  /// pageable memory, and the stream does not capture, it has to live only until this returns.
   explicit device_scalar(value_type const& initial_value, cuda_stream_view stream) : storage_{1, stream}
   {
     set_value_async(initial_value, stream);
@@ -66,7 +67,7 @@ class device_scalar {
     : storage_{other.storage_, stream, mr}
   {}
 
-  /// The value, after waiting for the stream.
+  /// Returns the value, after waiting for the stream. Throws cuda_error if the copy or the wait fails, and out_of_range after a move.
   value_type value(cuda_stream_view stream) const { return storage_.front_element(stream); }
 
   /// Queues the copy of `value`, which has to live until the copy is done.

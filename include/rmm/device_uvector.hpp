@@ -62,7 +62,7 @@ class converts_to_spans {
 ///
 /// Sizes and capacities count elements. A device_buffer holds the elements; its comment has the rules for streams, devices and
 /// failures. Kernels use the pointers. Functions that copy single elements to and from the host are for tests and single values. If
-/// their stream is a default stream, they use that of the memory's device, whatever device is current.
+/// their stream is a default stream, they use the default stream of the memory's device, whatever device is current.
 ///
 /// @code{.cpp}
 /// rmm::device_uvector<float> values{1000, rmm::cuda_stream_default};
@@ -124,7 +124,8 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     return data() + index;
   }
 
-  /// Queues the copy of `value` into an element; `value` has to live until the copy is done. Throws out_of_range.
+  /// Queues the copy of `value` into an element; `value` has to live until the copy is done. Throws out_of_range, and cuda_error if the
+  /// copy cannot be queued.
   void set_element_async(size_type index, value_type const& value, cuda_stream_view stream)
   {
     expect_in_range(index);
@@ -138,7 +139,7 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
 
   void set_element_async(size_type, value_type const&&, cuda_stream_view) = delete;
 
-  /// Queues setting all bytes of an element to zero. Throws out_of_range.
+  /// Queues setting all bytes of an element to zero. Throws out_of_range, and cuda_error if that cannot be queued.
   void set_element_to_zero_async(size_type index, cuda_stream_view stream)
   {
     expect_in_range(index);
@@ -146,7 +147,8 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     rmm::detail::fill_async(element_ptr(index), 0, sizeof(value_type), stream);
   }
 
-  /// Copies `value` into an element and waits for the stream. Throws out_of_range, and cuda_error if the copy fails.
+  /// Copies `value` into an element and waits for the stream. Throws out_of_range, and cuda_error if the copy cannot be queued. A failed
+  /// wait does not throw: see cuda_stream_view::synchronize_no_throw().
   void set_element(size_type index, value_type const& value, cuda_stream_view stream)
   {
     rmm::detail::device_scope const on_device{device_for(stream)};

@@ -14,12 +14,15 @@ struct logic_error : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-/// Thrown when a call of the CUDA runtime failed. The message names the error.
+/// Thrown when a call of the CUDA runtime or driver failed. The message names the error.
 struct cuda_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Thrown when an allocation failed, for whatever reason. Catch out_of_memory instead where only missing memory is handled.
+/// Thrown when an allocation failed. Catch out_of_memory instead where only missing memory is handled.
+///
+/// Two kinds of failures are other exceptions: plain std::bad_alloc if host memory runs out, and logic_error if the caller broke a
+/// precondition, such as an allocation from a paused pool.
 class bad_alloc : public std::bad_alloc {
  public:
   /// what() is `std::bad_alloc: ` and `message`.
@@ -50,7 +53,8 @@ class shared_report {
 
 }  // namespace detail
 
-/// Thrown when an allocation failed because there is not enough memory.
+/// Thrown when an allocation failed because there is not enough memory. A pool also throws it if its upstream failed for another reason:
+/// report()->cause is then the exception of upstream.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;
@@ -90,7 +94,8 @@ class out_of_memory : public bad_alloc {
     if (report_ != nullptr) { report_->release(); }
   }
 
-  /// Returns the report of the pool that threw this: how much memory there was, and what the pool tried. Null if no pool threw it.
+  /// Returns the report of the pool, or other suballocator, or reservation that threw this: how much memory there was, and what was tried.
+  /// Null if something else threw it, or if host memory ran out when the report was made.
   ///
   /// Valid as long as any copy of the exception exists. what() includes its text. rmm/memory_report.hpp defines the type.
   [[nodiscard]] memory_report const* report() const noexcept { return report_ != nullptr ? &report_->get() : nullptr; }
@@ -99,13 +104,14 @@ class out_of_memory : public bad_alloc {
   detail::shared_report const* report_{nullptr};
 };
 
-/// For programs that throw or catch it by this name: this library throws logic_error.
+/// For programs that throw or catch an exception of this name. RMM does not throw it: it throws logic_error, or std::invalid_argument if
+/// a text or configuration of the user is wrong.
 class invalid_argument : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// Thrown when an index or a key is outside the range that the call accepts.
+/// Thrown when an index is outside the range that the call accepts.
 class out_of_range : public std::out_of_range {
  public:
   using std::out_of_range::out_of_range;

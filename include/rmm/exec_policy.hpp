@@ -36,8 +36,8 @@ class exec_policy : public thrust_exec_policy_t {
 using thrust_exec_policy_nosync_t =
   decltype(thrust::cuda::par_nosync(std::declval<mr::thrust_allocator<char> const&>()).on(cudaStream_t{}));
 
-/// An execution policy as exec_policy. Use it where the host need not wait: an algorithm waits for the stream only if it returns a
-/// result that the device computes.
+/// An exec_policy for code in which the host need not wait: an algorithm waits for the stream only if it returns a result that the device
+/// computes. With Thrust before 1.16 it is exec_policy, so that all algorithms wait.
 class exec_policy_nosync : public thrust_exec_policy_nosync_t {
  public:
   /// `mr` has to outlive the algorithms.

@@ -19,15 +19,15 @@ namespace RMM_NAMESPACE {
 /// auto const now = pool.figures();
 /// std::printf("%zu of %zu bytes in use\n", now.live_bytes, now.reserved_bytes);
 /// @endcode
-/// Cost  briefly stops the threads that allocate from the resource: do not call it in hot paths.
+/// Cost  figures() of a resource briefly stops the threads that allocate from it: do not call it in hot paths.
 struct heap_figures {
-  std::size_t live_bytes{};      ///< allocated bytes, rounded up to whole blocks
+  std::size_t live_bytes{};      ///< allocated bytes, each allocation rounded up to 256, or to a block of fixed_size
   std::size_t free_bytes{};      ///< free bytes, those in caches included
   std::size_t graph_bytes{};     ///< bytes kept for CUDA graphs, without their live blocks
   std::size_t cached_bytes{};    ///< the part of free_bytes that lies in caches of single threads
   std::size_t reserved_bytes{};  ///< bytes taken from upstream
-  /// Bytes of the largest range of free memory, coalesced across caches and streams. Of the largest single piece if more than 4,096 pieces
-  /// lie outside the cache or store with the most ranges.
+  /// Bytes of the largest range of free memory, also if its parts were freed by different threads and on different streams. If free memory
+  /// is scattered over more than about 4,096 ranges, such parts are not joined, and the figure can be too low.
   std::size_t largest_free_bytes{};
   std::size_t upstream_blocks{};  ///< number of blocks taken from upstream
   std::size_t caches{};           ///< number of caches; each belongs to one thread and one stream
@@ -38,7 +38,7 @@ struct heap_figures {
   std::uint64_t put_together{};             ///< allocations served by coalescing neighbours from different caches
   std::uint64_t device_synchronizations{};  ///< waits of the host for the whole device; the last resort
 
-  recovery_figures recovery{};  ///< counts of the rungs of pools
+  recovery_figures recovery{};  ///< what pools tried when no free memory was large enough; see recovery.hpp
 
   /// Returns the part of the free memory that lies outside its largest range. 0 if it is one range, or if no memory is free; near 1 if
   /// it is in many small ranges.

@@ -51,7 +51,8 @@ namespace detail {
 /// Returns a sink for a file that only the user may read; see open_log_file(). Throws as spdlog does.
 [[nodiscard]] inline spdlog::sink_ptr make_debug_log_sink(std::string const& name)
 {
-  auto const made = open_log_file(name, true);  // spdlog opens it by its name once more: it is the user's own then
+  // Makes a file that only the user may read. spdlog then opens it by its name.
+  auto const made = open_log_file(name, true);
   if (made.problem != nullptr) { throw spdlog::spdlog_ex("cannot open '" + name + "' for writing: " + made.problem); }
   return std::make_shared<spdlog::sinks::basic_file_sink_mt>(name, true);
 }
@@ -76,7 +77,7 @@ struct logger_wrapper {
   }
 };
 
-/// Made on first use and never destroyed: it may be written to at exit.
+/// Returns the holder. It is made on first use and never destroyed, because code may log while the program exits.
 [[nodiscard]] inline logger_wrapper& the_logger_wrapper()
 {
   static auto& wrapper = *new logger_wrapper;
@@ -145,8 +146,9 @@ template <class... Args>
   return composed_by_fmt(fmt_argument(args)...);
 }
 
-/// The message of a format that is not known before it runs: of printf if that takes all arguments, else of fmt if it has a placeholder,
-/// else of printf if that takes some of them. The format itself if the arguments do not fit.
+/// Returns the message of a format that is known only at run time. A format of printf that takes all arguments is used as such. Otherwise
+/// the format is used as one of fmt if it has a placeholder, and else as one of printf that takes some of the arguments. Returns the format
+/// itself if the arguments do not fit.
 template <class... Args>
 [[nodiscard]] std::string compose_unknown_format(std::string const& format, Args const&... args)
 {
@@ -304,7 +306,8 @@ inline void flush_from_rapids_logger() { the_logger_wrapper().file_->flush(); }
 
 }  // namespace detail
 
-/// The debug log, as spdlog's logger: named RMM, with one sink, the file detail::default_log_filename(), which it truncates.
+/// Returns the debug log as spdlog's logger. Its name is RMM, and it has one sink: the file that RMM_DEBUG_LOG_FILE names, or rmm_log.txt.
+/// The first use of the log empties the file, and throws spdlog::spdlog_ex if it cannot be opened.
 inline spdlog::logger& logger() { return detail::logger(); }
 
 using level_enum         = rapids_logger::level_enum;
@@ -328,8 +331,8 @@ template <class Sink = rapids_logger::sink>
   }
 }
 
-/// Returns the debug log as a rapids_logger::logger, as RMM 25.02 does. Its levels, sinks and messages are those of logger(). If the
-/// library rapids_logger is installed, returns a separate logger with the sink default_sink(), which has its own level and sinks.
+/// Returns the debug log as a rapids_logger::logger, as RMM 25.02 does. Without the library rapids_logger, it has the level, sinks and
+/// messages of logger(). With the library, it is a separate logger, whose level and sinks are its own; at first it has default_sink().
 template <class Logger = rapids_logger::logger>
 Logger& default_logger()
 {

@@ -53,11 +53,11 @@ struct memory_report {
   std::size_t asked_bytes{};                    ///< the requested bytes
   std::size_t alignment_bytes{};                ///< the alignment that the memory would have had
   cuda_stream_view stream;                      ///< the stream of the request; it may be destroyed by now
-  int device{-1};                               ///< the current device of the requesting thread; -1 if unknown
+  int device{-1};                               ///< the pool's device; of a reservation, the caller's; -1 if unknown
   std::string reason;                           ///< the last failure, in words
   heap_figures pool{};                          ///< the figures of the pool
   std::optional<std::size_t> maximum_bytes;     ///< the most bytes that the pool may reserve; nothing: no limit
-  std::optional<device_memory> device_figures;  ///< the memory of the device; nothing if the runtime failed
+  std::optional<device_memory> device_figures;  ///< the device's memory; nothing for host memory or if unknown
   bool is_of_device{true};                      ///< whether all memory of the pool is device memory
 
   recovery_order order{};                                  ///< the rungs that the pool tries, in order
@@ -74,8 +74,9 @@ struct memory_report {
     return tries[static_cast<std::size_t>(rung)];
   }
 
-  /// Returns the bytes of the device that are not free and do not belong to the pool, but to other pools and allocations of this process,
-  /// to other processes, or to the runtime. Nothing if the runtime failed, or if the pool has memory of the host (pinned or managed).
+  /// Returns the bytes of the device that are neither free nor the pool's: those of other pools and allocations of this process, of other
+  /// processes, and of the runtime. Nothing without device_figures, if the pool has memory of the host (pinned or managed), or if the
+  /// figures contradict each other, because they are not from one moment.
   [[nodiscard]] std::optional<std::size_t> held_by_others() const noexcept
   {
     if (!is_of_device || !device_figures || device_figures->free_bytes > device_figures->total_bytes) {
@@ -110,7 +111,7 @@ struct memory_report {
     return sized(pool.reserved_bytes) + " reserved in " + std::to_string(pool.upstream_blocks) + " blocks, " +
            (maximum_bytes ? "at most " + sized(*maximum_bytes) : std::string{"no maximum"}) + "; " +
            sized(pool.live_bytes) + " live, " + sized(pool.free_bytes) + " free (" + sized(pool.cached_bytes) +
-           " of it in caches), the largest piece " + sized(pool.largest_free_bytes) + ", fragmentation " +
+           " of it in caches), the largest range " + sized(pool.largest_free_bytes) + ", fragmentation " +
            std::to_string(per_cent) + " %";
   }
 
@@ -132,7 +133,7 @@ struct memory_report {
     }
     if (text.empty()) { text = "nothing"; }
     auto const failures = pool.recovery.failures;
-    if (failures == 0) { return text; }  // of what does not count them
+    if (failures == 0) { return text; }  // reservations do not count their failures
     return text + "; " + std::to_string(failures) + (failures == 1 ? " failure" : " failures") + " of this pool so far";
   }
 

@@ -24,8 +24,8 @@ namespace RMM_NAMESPACE {
 /// All memory of a pool at one moment, range by range. Use it to see what a pool holds and how it is fragmented. `snapshot()` of a pool
 /// returns it; see docs/snapshots.md.
 ///
-/// Adjacent allocations are one range, but if the pool tracks tags, each allocation is a range. Adjacent free memory in one state is one
-/// range.
+/// Adjacent allocations are one range, except that each allocation since track_tags() is a range by itself. Adjacent free memory is one
+/// range if the state, the stream and is_pending are the same.
 ///
 /// @code{.cpp}
 /// rmm::mr::elastic_pool_memory_resource pool{std::size_t{2} << 20};
@@ -51,9 +51,9 @@ struct memory_snapshot {
     std::size_t bytes{};
     state what{};
 
-    /// For free memory: the stream that may use it immediately. Other streams have to wait for its work.
+    /// For free memory: the stream that may use it immediately. Other streams have to wait for the work of that stream.
     std::uint64_t stream{any_stream};
-    bool is_pending{false};  ///< whether the memory has no fence yet, so that other streams cannot wait for its work
+    bool is_pending{false};  ///< whether other streams cannot wait for the last use yet, because no event follows it
 
     tag label{};  ///< the tag of an allocation, if the pool tracks tags
   };
@@ -72,8 +72,9 @@ struct memory_snapshot {
   heap_figures figures{};     ///< the figures at the same moment
   std::vector<block> blocks;  ///< the blocks by address
 
-  /// Returns the bytes in one state. They agree with the figures, with one exception: memory that CUDA graphs freed outside of their
-  /// captures, or left when they ended, is live here as long as its chunk is kept.
+  /// Returns the bytes in one state. `live` is figures.live_bytes, `graph` is figures.graph_bytes, and `free` and `cached` together are
+  /// figures.free_bytes. One exception: free memory of CUDA graphs that cannot be reused before the pool has its whole chunk back is part
+  /// of figures.graph_bytes, but `live` here.
   [[nodiscard]] std::size_t bytes_of(state what) const noexcept
   {
     std::size_t sum{};
@@ -273,7 +274,7 @@ class memory_snapshot::maker {
     made_.blocks.push_back({address, 0, how.is_paused, {}});
   }
 
-  /// All up to `end` is allocated.
+  /// Adds live ranges up to `end`.
   void add_live(std::uintptr_t end)
   {
     auto const before = [](range const& each, std::uintptr_t address) { return each.address < address; };
@@ -284,7 +285,7 @@ class memory_snapshot::maker {
       auto mine  = *note;
       mine.bytes = detail::min(align_up(note->bytes, detail::heap_granule), end - note->address);
       auto& into = made_.blocks.back().ranges;
-      into.push_back(mine);  // for itself, whatever is beside it
+      into.push_back(mine);  // not joined with its neighbours
       at_ += mine.bytes;
     }
     add_range({at_, end - at_, state::live});

@@ -14,8 +14,8 @@ using device_resource_ref = detail::cccl_resource_ref<detail::cccl_sync_ref<::cu
 /// A non-owning reference to a stream-ordered resource whose memory the device can use. Use it as the parameter of functions that
 /// allocate: containers and allocators hold one. The resource has to outlive all use of the reference.
 ///
-/// Code that needs a reference of libcu++ converts this one. With CCCL 3.1 or later, a reference of libcu++ that is made of the resource
-/// itself calls the functions of later releases. So it does not round sizes, and differs from this one.
+/// Where code needs a reference of libcu++, make it from this one. With CCCL 3.1 or later, a reference of libcu++ that is made from the
+/// resource itself does not round sizes, and is unequal to this one. What was allocated with one of them must not be freed with the other.
 ///
 /// @code{.cpp}
 /// auto const make_scratch = [](rmm::cuda_stream_view stream, rmm::device_async_resource_ref mr) {

@@ -20,7 +20,8 @@ class tag {
   /// No tag.
   constexpr tag() noexcept = default;
 
-  /// The tag of that name; no tag if the name is empty, or if host memory runs out.
+  /// The tag of that name; no tag if the name is empty, or if host memory runs out. The first use of tags in a process throws
+  /// std::bad_alloc if host memory runs out.
   explicit tag(std::string_view name) : id_{detail::tags().intern(name.data(), name.size())} {}
 
   /// The tag of the innermost tag_scope of the calling thread.
@@ -66,8 +67,8 @@ class tag {
 /// A scope that labels the allocations of the calling thread. Use it to see in figures, traces and snapshots which part of a program
 /// holds memory: `rmm::tag_scope const tag{"loader"};`.
 ///
-/// Scopes nest, and the innermost counts. A scope ends on the thread that began it, before the scopes around it. Pools that track tags,
-/// traces, and pausing by tag read the label.
+/// Scopes nest, and the innermost counts. End a scope on the thread that began it, before the scopes around it end. The label is read by
+/// traces, by pausing by tag, and by pools that track tags.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;
@@ -80,7 +81,7 @@ class tag {
 /// Cost  a name takes a look-up each time; a `tag` that was made once takes none.
 class tag_scope {
  public:
-  /// Labels with the tag of that name, or with the given tag.
+  /// Labels with the tag of that name, or with the given tag. Throws as the constructor of `tag` does.
   explicit tag_scope(std::string_view name) : tag_scope{tag{name}} {}
   explicit tag_scope(tag label) : current_{detail::tags().current()}, outer_{std::exchange(*current_, label.id())} {}
   ~tag_scope() { *current_ = outer_; }

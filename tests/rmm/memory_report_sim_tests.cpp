@@ -100,7 +100,7 @@ TEST_F(MemoryReport, HasTheMemoryOfThePool)
   EXPECT_DOUBLE_EQ(has.fragmentation(), 0.5);
   expect_text(e,
               "pool: 8.000000 KiB reserved in 1 blocks, at most 8.000000 KiB; 4.000000 KiB live, 4.000000 KiB free (");
-  expect_text(e, "the largest piece 2.000000 KiB, fragmentation 50 %\n");
+  expect_text(e, "the largest range 2.000000 KiB, fragmentation 50 %\n");
   mr.deallocate(blocks[1], 2 * KiB, stream);
   mr.deallocate(blocks[3], 2 * KiB, stream);
 }

@@ -16,7 +16,8 @@
 
 namespace RMM_NAMESPACE {
 
-/// An owner of a CUDA stream. Use it instead of cudaStreamCreate(): pools learn when the stream ends, and reuse what was freed on it.
+/// An owner of a CUDA stream. Use it instead of cudaStreamCreate(): pools learn when the stream ends, and can then reuse what was freed on
+/// it without a wait of the host. If a stream ends that pools do not know, the host may have to wait for the device before.
 ///
 /// The constructor creates the stream on the current device, and the destructor destroys it without waiting for its work. Movable; a
 /// moved-from object owns no stream.
@@ -81,7 +82,7 @@ class cuda_stream {
   /// Waits on the host until the stream's work is done. Requires is_valid(). Throws cuda_error.
   void synchronize() const { view().synchronize(); }
 
-  /// Waits as synchronize() does, but never throws: a failure is only asserted.
+  /// Waits as cuda_stream_view::synchronize_no_throw() does. Requires is_valid().
   void synchronize_no_throw() const noexcept { view().synchronize_no_throw(); }
 
  private:

@@ -47,7 +47,8 @@ class arena_memory_resource final : public detail::suballocator {
   /// Takes `arena_size` bytes, rounded down to 256, from upstream. Without a size, takes half of the device's free memory.
   ///
   /// With `dump_log_on_failure`, empties rmm_arena_memory_dump.log in the working directory; a request that fails writes a report to it.
-  /// Throws logic_error if `upstream` is null or the size is below 1 MiB. Exceptions of upstream propagate.
+  /// Throws logic_error if `upstream` is null or the size is below 1 MiB, and std::runtime_error if that file cannot be opened. Exceptions
+  /// of upstream propagate.
   explicit arena_memory_resource(Upstream* upstream,
                                  std::optional<std::size_t> arena_size = std::nullopt,
                                  bool dump_log_on_failure              = false)

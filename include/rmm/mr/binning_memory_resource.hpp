@@ -48,7 +48,8 @@ class binning_memory_resource final : public device_memory_resource, public deta
     : binning_memory_resource::upstream_getters{upstream}
   {}
 
-  /// A resource with its own bins for 2^min_size_exponent, ... 2^max_size_exponent bytes. Throws logic_error if one is not in 0 to 63.
+  /// A resource with its own bins for 2^min_size_exponent, ... 2^max_size_exponent bytes; without bins if the first exponent is above the
+  /// last. Throws logic_error if the first is below 0, or the last above 63.
   binning_memory_resource(Upstream* upstream, std::int8_t min_size_exponent, std::int8_t max_size_exponent)
     : binning_memory_resource{upstream}
   {
@@ -86,8 +87,10 @@ class binning_memory_resource final : public device_memory_resource, public deta
     return sum;
   }
 
-  /// Adds a bin for requests of up to `allocation_size` bytes, rounded up to 256. `bin_resource` serves it; if that is null, the
-  /// resource makes a fixed_size_memory_resource over upstream. Does nothing if a bin of that size exists.
+  /// Adds a bin for requests of up to `allocation_size` bytes, rounded up to 256. Does nothing if a bin of that size exists.
+  ///
+  /// `bin_resource` serves the bin, and has to outlive this resource. If it is null, the bin is a fixed_size_memory_resource over upstream,
+  /// which takes 128 blocks from upstream at once.
   void add_bin(std::size_t allocation_size, device_memory_resource* bin_resource = nullptr)
   {
     if (bin_resource == nullptr) { return add_bin(allocation_size, std::nullopt); }

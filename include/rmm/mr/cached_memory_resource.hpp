@@ -30,14 +30,14 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// A front cache: a pool over a resource that shares its memory with others. Use it over cuda_async_memory_resource, whose pool can be
-/// shared and exported, but needs a call of the driver for each allocation.
+/// A front cache, that is, a pool over a resource that shares its memory with others. Use it over cuda_async_memory_resource, whose pool
+/// can be shared and exported, but needs a call of the driver for each allocation.
 ///
-/// It takes blocks of `block_size` from upstream, and passes larger requests on one to one. Blocks that are wholly free go back to
-/// upstream in stream order, so that upstream can use them for others without a wait on the host. They go back:
+/// It takes blocks of `block_size` or more from upstream, and for a larger request a block of its size. Blocks that are wholly free go back
+/// to upstream in stream order, so that upstream can use them for others without a wait on the host. They go back:
 ///  - in trim_to();
 ///  - when upstream has no more memory, or the maximum is reached;
-///  - if they are larger than `block_size`, too small for a larger request, and no work uses them.
+///  - before the cache grows for a request above `block_size`, if they are above `block_size` and no work of another stream uses them.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_async_memory_resource driver;
@@ -55,7 +55,8 @@ class cached_memory_resource final : public detail::growing_pool,
   /// Takes `initial_size` bytes from upstream.
   ///
   /// `maximum_size`  the most bytes to hold; without one, the cache grows as long as upstream has memory.
-  /// `block_size`    the bytes to take at a time. A cache of more than eight blocks takes an eighth of its size at a time.
+  /// `block_size`    the bytes to take at a time. A cache of more than eight blocks takes an eighth of its size at a time. Both are
+  ///                 limited to 1 GiB.
   /// Sizes need not be multiples of 256. Throws logic_error if `upstream` is null, `block_size` is 0, or the initial size is above the
   /// maximum. Throws out_of_memory if upstream does not have the initial size.
   explicit cached_memory_resource(Upstream* upstream,
@@ -78,7 +79,8 @@ class cached_memory_resource final : public detail::growing_pool,
   ///
   /// Returns  the bytes that upstream gave back, if its trim_to() was called; else the bytes that the cache gave back.
   /// Failure  does not throw; memory that cannot be given back stays.
-  /// Threads  may run at the same time as all other calls.
+  /// Threads  may run at the same time as all other calls. While it waits for the device, all allocations and frees wait, too: a kernel
+  ///          that waits for one of them would never end.
   /// Stream   waits on the host for the work that used the blocks. If the cache does not know that work, waits for the device, unless
   ///          that would break a capture.
   std::size_t trim_to(std::size_t bytes) noexcept override

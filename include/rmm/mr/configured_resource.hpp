@@ -55,7 +55,7 @@ class csv_log_adaptor final : public logging_adaptor<csv_log_adaptor, device_mem
 };
 
 /// The name of a file for one device and process: `%d` is the device's number, `%p` the process's, `%%` a per cent sign.
-/// Without `%d`, `.dev` and the number come before the last ending.
+/// Without `%d`, `.dev` and the number come before the last ending of the file's name, or at the end if it has none.
 [[nodiscard]] RMM_COLD inline std::string file_name_for(std::string const& pattern, int device)
 {
   std::string name;
@@ -73,8 +73,11 @@ class csv_log_adaptor final : public logging_adaptor<csv_log_adaptor, device_mem
       name += pattern[i];
     }
   }
-  if (!names_device) { name.insert(name.rfind('.'), ".dev" + std::to_string(device)); }
-  return name;
+  if (names_device) { return name; }
+  auto const begin = name.rfind('/') + 1;  // of the file's name; 0 without a folder
+  auto const dot   = name.rfind('.');
+  bool const ends  = dot != std::string::npos && dot >= begin;
+  return name.insert(ends ? dot : name.size(), ".dev" + std::to_string(device));
 }
 
 /// Makes the resource of a configuration and all that it is made over, on the current device.
@@ -270,7 +273,8 @@ class configured_resource {
   /// Makes the resource that `text` describes. Throws also as resource_configuration::parse() does.
   explicit configured_resource(std::string_view text) : configured_resource{resource_configuration::parse(text)} {}
 
-  /// Returns the resource. It is valid as long as this object, a copy of it, or the object that it was moved to.
+  /// Returns the resource. It is valid as long as this object, a copy of it, or an object that one of them was moved to. Requires that the
+  /// object was not moved from.
   [[nodiscard]] device_memory_resource* get() const noexcept { return layers_->list.back().get(); }
 
   /// Returns the resource. Requires that the object was not moved from.
@@ -363,8 +367,9 @@ RMM_COLD inline void use_configured_resource(resource_configuration const& confi
 }
 
 /// Makes and registers the resource that the environment variable RMM_RESOURCE describes, on all devices. Returns whether it is set.
+/// Throws std::invalid_argument if resource_configuration::parse() does not accept the text, and as use_configured_resource() does.
 ///
-/// Call it when the program begins: no other function of the headers reads the variable. For programs that do not call it, preload
+/// Call it when the program begins: the headers do not do that by themselves. For programs that do not call it, preload
 /// librmm_environment.so; see docs/traces.md.
 RMM_COLD inline bool use_resource_from_environment(char const* variable = resource_variable)
 {

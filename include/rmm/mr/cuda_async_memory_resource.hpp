@@ -46,7 +46,7 @@ class cuda_async_memory_resource final : public device_memory_resource, public t
     fabric                = 0x8,
   };
 
-  /// The uses of the pool's memory, with the values of cudaMemPoolProps::usage.
+  /// Values of cudaMemPoolProps::usage, for programs that make pools themselves. No function of this class takes one.
   enum class mempool_usage : unsigned short {
     hw_decompress = 0x2,
   };
@@ -88,9 +88,9 @@ class cuda_async_memory_resource final : public device_memory_resource, public t
     RMM_EXPECTS(rmm::detail::runtime_async_alloc::is_known_to_be_supported(),
                 "cudaMallocAsync is not supported by this device, driver or runtime");
     auto const handle_type = static_cast<cudaMemAllocationHandleType>(type);
-    RMM_EXPECTS(
-      rmm::detail::export_handle_type::is_supported(handle_type),
-      "Requested IPC memory handle type not supported by the device: " + std::to_string(static_cast<int>(handle_type)));
+    RMM_EXPECTS(rmm::detail::export_handle_type::is_supported(handle_type),
+                "Requested IPC memory handle type not supported by the device: export_handle_type is " +
+                  std::to_string(static_cast<int>(handle_type)));
     return rmm::detail::owned_memory_pool{handle_type};
 #else
     static_cast<void>(type);

@@ -14,7 +14,7 @@ namespace mr {
 
 /// A resource that allocates with cudaMalloc and frees with cudaFree. Use it as upstream of a pool.
 ///
-/// Ignores streams: memory is of the current device, and cudaFree waits for it. All instances are equal.
+/// Ignores streams: allocates on the current device, and cudaFree waits for the device. All instances are equal.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;

@@ -25,13 +25,14 @@ namespace mr {
 ///
 /// Memory is aligned to at least CUDA_ALLOCATION_ALIGNMENT bytes. Work on the stream of the allocation may use it immediately; the
 /// caller orders all other use. Free it with the size of the allocation, on a stream that is ordered after the work that uses it. A
-/// failed allocation throws out_of_memory if memory is missing, another bad_alloc on other failures. Deallocation does not throw.
-/// Resources of this library are thread-safe, and so must be those of a program that several threads use.
+/// failed allocation throws out_of_memory if memory is missing, and another bad_alloc on other failures; if host memory runs out, it may
+/// throw plain std::bad_alloc. Deallocation does not throw.
+/// In resources of this library, allocation and deallocation are thread-safe. Your own resource has to be, too, if several threads use it.
 ///
 /// allocate(bytes, alignment), allocate_async(bytes, alignment, stream) and calls through resource references round the size up to a
-/// multiple of the alignment. The address has the alignment of the resource, whatever they ask for. Sizes pass unchanged, as from
-/// 25.12 on, with use_unrounded_sizes(), with RMM_UNROUNDED_SIZES=1 in the environment, or if the file that allocates first defines that
-/// macro.
+/// multiple of the alignment. They do not align the address: it has the alignment of the resource. To pass sizes unchanged, as RMM does
+/// from 25.12 on, call use_unrounded_sizes(), set RMM_UNROUNDED_SIZES=1 in the environment, or define the macro RMM_UNROUNDED_SIZES in
+/// the file that allocates first.
 ///
 /// @code{.cpp}
 /// class zeroing_resource final : public rmm::mr::device_memory_resource {
@@ -112,7 +113,7 @@ class RMM_EXPORT device_memory_resource {
     do_deallocate(ptr, bytes, stream);
   }
 
-  /// Allocates for use on the default stream; a function of 25.10, which does not round the size. Throws bad_alloc unless `alignment`
+  /// Allocates for use on the default stream, and does not round the size: the function of RMM 25.10. Throws bad_alloc unless `alignment`
   /// is a power of two of at most CUDA_ALLOCATION_ALIGNMENT.
   void* allocate_sync(std::size_t bytes, std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
   {
@@ -159,7 +160,7 @@ class RMM_EXPORT device_memory_resource {
   friend void get_property(device_memory_resource const&, ::cuda::mr::device_accessible) noexcept {}
 
  private:
-  /// Allocates. `bytes` may be 0.
+  /// Allocates. `bytes` may be 0: resources of this library return null then.
   virtual void* do_allocate(std::size_t bytes, cuda_stream_view stream) = 0;
 
   /// Frees. Must not throw; not declared noexcept, so that overrides with and without noexcept compile.

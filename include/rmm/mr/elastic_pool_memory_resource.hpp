@@ -41,11 +41,11 @@ struct elastic_pool_options {
   std::size_t initial_bytes{};  ///< bytes to take in the constructor
   std::optional<std::size_t>
     maximum_bytes{};                       ///< the most bytes to hold, rounded up to whole chunks; nothing: no limit
-  std::size_t chunk_bytes{};               ///< of the smallest chunk, a power of two; 0: the device's unit
+  std::size_t chunk_bytes{};               ///< bytes of the smallest chunk, a power of two; 0: the device's least
   std::optional<cuda_device_id> device{};  ///< nothing: the current device
 
-  /// Memory that is unused for one to two of these periods goes back to the device, in calls that grow the pool and in tick(). Nothing:
-  /// memory goes back only on request. A plain pool ignores this.
+  /// Memory that is unused for one to two of these periods goes back to the device, in calls that grow the pool and in tick(). If not set,
+  /// memory goes back only on request. Ignored if the device has no virtual memory.
   std::optional<std::chrono::milliseconds> decay{};
 
   bool peer_access{};        ///< all devices that can access the memory may use it
@@ -64,8 +64,8 @@ enum class paused_contents {
 /// A pool that grows in place, loses little to fragmentation, and gives memory back. Use it if sizes vary much, or if other programs use
 /// the device too.
 ///
-/// It reserves far more addresses than the device has memory, and maps chunks of memory to them when they are needed. It makes one large
-/// block of free pieces by mapping their chunks to neighbouring addresses. trim_to() gives chunks without an allocation back to the
+/// It reserves far more addresses than the device has memory, and maps chunks of memory to them when they are needed. It joins free pieces
+/// to one large block by mapping their chunks to neighbouring addresses. trim_to() gives chunks without an allocation back to the
 /// device. Small chunks keep less memory back, and large ones are mapped faster, so large requests get larger ones; see
 /// docs/elastic-pool.md.
 ///
@@ -94,8 +94,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {
     check_sizes(options.initial_bytes, options.maximum_bytes);
     RMM_EXPECTS(!options.device || (device_.value() >= 0 && device_.value() < get_num_cuda_devices()),
-                "Device " + std::to_string(device_.value()) + " does not exist: the process sees " +
-                  std::to_string(get_num_cuda_devices()));
+                "Device " + std::to_string(device_.value()) +
+                  " does not exist. Number of devices: " + std::to_string(get_num_cuda_devices()));
     rmm::detail::device_scope const on_device{device_.value()};
     source_ = make_source();
     if (!has_virtual_memory()) { set_recovery_order(plain_order); }
@@ -120,8 +120,10 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Returns  the bytes given back, possibly 0.
   /// Failure  does not throw; memory that cannot be given back stays. If a wait for work that used memory fails, that memory stays
   ///          mapped, but unusable until a later wait succeeds. A paused pool gives nothing back.
-  /// Threads  may run at the same time as all other calls. Allocations that have to grow the pool wait for it.
-  /// Stream   waits on the host for the work that may use the memory. If the pool does not know that work, waits for the device.
+  /// Threads  may run at the same time as all other calls. Allocations that have to grow the pool wait for it. While it waits for the
+  ///          device, all other allocations and frees wait, too: a kernel that waits for one of them would never end.
+  /// Stream   waits on the host for the work that may use the memory. If the pool does not know that work, waits for the device, unless
+  ///          that would break a capture.
   /// Cost     O(free blocks), plus the calls of the driver.
   std::size_t trim_to(std::size_t bytes) noexcept override
   {
@@ -143,8 +145,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return released;
   }
 
-  /// Gives back chunks that were free at each look since the last period `decay` ended. Returns the bytes given back. The pool looks only
-  /// in this function and in calls that grow it, so call it from time to time.
+  /// Gives memory back that has stayed free for a whole period `decay`. Returns the bytes given back; 0 until a period ends, and always 0
+  /// without `decay`. Does not wait for the end of a period. The pool looks only here and in calls that grow it, so call it from time to
+  /// time.
   std::size_t tick() noexcept
   {
     std::size_t released{};
@@ -164,7 +167,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Failure  throws logic_error for a plain pool, a paused pool, a pool whose memory was exported, and if a capture forbids the wait.
   ///          Throws bad_alloc if the host has no memory for the contents, and cuda_error if a wait or copy fails. Changes nothing then.
   /// Threads  no other thread may allocate at the same time.
-  /// Stream   waits on the host for the device.
+  /// Stream   waits on the host for the device; with peer_access, for all devices that can access the memory.
   void pause(paused_contents contents = paused_contents::kept_pageable)
   {
     auto const growing = lock_growth();
@@ -176,7 +179,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   }
 
   /// Maps memory to the addresses again, and restores the contents if they were kept. Throws logic_error if the pool is not paused. Throws
-  /// out_of_memory if the device does not have the memory; the pool is still paused then.
+  /// out_of_memory if the device does not have the memory, and cuda_error if a copy fails; the pool is still paused then.
   void resume()
   {
     auto const growing = lock_growth();
@@ -189,7 +192,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] bool is_paused() const noexcept { return is_suspended(); }
 
   /// Gives later allocations under this tag (tag_scope.hpp) chunks of their own, so that they can be paused alone. All calls of the pool
-  /// take some ten nanoseconds more then. Throws logic_error for an empty tag and for a plain pool.
+  /// take some tens of nanoseconds more then. Throws logic_error for an empty tag and for a plain pool.
   void set_pausable(tag which)
   {
     RMM_EXPECTS(which, "Only memory under a tag can be made pausable, and this tag is empty");
@@ -283,7 +286,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Whether the pool uses virtual memory; false for a plain pool.
   [[nodiscard]] bool has_virtual_memory() const noexcept { return chunk_bytes() != 0; }
 
-  /// Returns the bytes that are mapped and given back at a time; 0 for a plain pool.
+  /// Returns the bytes of the smallest chunk; 0 for a plain pool.
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return source_->chunk_bytes(); }
 
   [[nodiscard]] std::optional<std::size_t> maximum_bytes() const noexcept override { return source_->maximum(); }
@@ -302,7 +305,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   friend class detail::parts_by_tag<elastic_pool_memory_resource>;
 
-  struct as_a_part {};  // so that the constructor with it is not one that copies
+  struct as_a_part {};  // tells the constructor of a part from the copy constructor
 
   // A function, because g++ 13 warns that options which a braced initializer leaves out are uninitialized.
   [[nodiscard]] static elastic_pool_options make_options(std::size_t initial, std::optional<std::size_t> maximum)
@@ -418,7 +421,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     source_->describe(report);
     report.device = device_.value();
     parts_.for_each([&](elastic_pool_memory_resource const& part) {
-      if (!part.is_paused()) { report.pool = report.pool + part.figures(); }  // the device has paused memory back
+      if (!part.is_paused()) { report.pool = report.pool + part.figures(); }  // a paused part holds no device memory
     });
   }
 
@@ -440,7 +443,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     auto const now  = std::chrono::steady_clock::now();
     auto const idle = source_->idle_bytes();
     idle_bytes_     = rmm::detail::min(idle_bytes_, idle);
-    // In milliseconds: a `decay` of hundreds of years has no number of nanoseconds.
+    // In milliseconds: a `decay` of hundreds of years would overflow in nanoseconds.
     if (std::chrono::duration_cast<std::chrono::milliseconds>(now - idle_since_) < *options_.decay) { return 0; }
     auto const released = idle_bytes_ != 0 ? source_->trim(pool_size() - idle_bytes_) : 0;
     idle_since_         = now;

@@ -29,7 +29,8 @@ namespace RMM_NAMESPACE {
 
 namespace mr {
 
-/// A resource with blocks of one size. Use it for many requests of about one size: it has no fragmentation, and each call costs the same.
+/// A resource with blocks of one size. Use it for many requests of about one size: it has no fragmentation, and only a call that takes a
+/// chunk from upstream costs more than the others.
 ///
 /// Each request gets a whole block; a larger request throws out_of_memory. The resource takes chunks of many blocks from upstream, and
 /// gives them back when it is destroyed.
@@ -45,7 +46,7 @@ class fixed_size_memory_resource : public detail::suballocator, public detail::u
   static constexpr std::size_t default_block_size            = std::size_t{1} << 20;
   static constexpr std::size_t default_blocks_to_preallocate = 128;
 
-  /// Takes the first chunk: `blocks_to_preallocate` blocks of `block_size` bytes, rounded up to 256.
+  /// Takes the first chunk: `blocks_to_preallocate` blocks, each of `block_size` bytes rounded up to 256.
   ///
   /// Throws logic_error if `upstream` is null or one of the numbers is 0. Exceptions of upstream propagate.
   explicit fixed_size_memory_resource(Upstream* upstream,

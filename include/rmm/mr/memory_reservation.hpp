@@ -30,8 +30,8 @@ class reservation_queue;
 /// task only when its memory is certain.
 ///
 /// The reserved memory is one range. A request through resource() succeeds if all live blocks together, each rounded up to 256 bytes,
-/// do not exceed the reservation, and a free range in it is large enough. If frees have left no such range, the pool is asked for
-/// memory. A request that exceeds the reservation throws out_of_memory.
+/// do not exceed the reservation, and a free range in it is large enough. If frees have left no such range, the pool is asked for memory,
+/// but not after shrink_to() gave memory back. A request that exceeds the reservation, or finds no memory, throws out_of_memory.
 ///
 /// The reservation ends with the object or with release(), and its free memory goes back to the pool. Live blocks stay valid, and go
 /// back when they are freed. The pool has to outlive all blocks.
@@ -42,14 +42,15 @@ class reservation_queue;
 /// auto const task = pool.reserve(4096);
 /// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, task};  // cannot fail
 /// @endcode
-/// Stream   memory goes back in the order of the stream that the reservation was made with, which has to exist until then, or of
-///          the stream on which a block is freed.
+/// Stream   when the reservation ends, its free memory goes back in the order of the stream that it was made with, which has to exist
+///          until then. A block that is freed later goes back in the order of the stream on which it is freed.
 /// Threads  one thread at a time uses the object; resource() is thread-safe.
 class memory_reservation {
  public:
   memory_reservation(memory_reservation&& other) noexcept
     : memory_{std::exchange(other.memory_, nullptr)}, stream_{other.stream_}
   {}
+  /// Swaps the reservations, so that the old one ends with `other`.
   memory_reservation& operator=(memory_reservation&& other) noexcept
   {
     std::swap(memory_, other.memory_);
@@ -79,20 +80,21 @@ class memory_reservation {
   /// Returns the figures of the reserved memory. Throws logic_error if the reservation has ended.
   [[nodiscard]] heap_figures figures() const { return memory().figures(); }
 
-  /// Reserves a part of this reservation. Throws out_of_memory if less is left.
+  /// Reserves a part of this reservation. Throws out_of_memory if less is left, and logic_error if `bytes` is 0 or the reservation has
+  /// ended.
   [[nodiscard]] memory_reservation reserve(std::size_t bytes, cuda_stream_view stream = cuda_stream_view{})
   {
     return from(memory(), bytes, stream);
   }
 
-  /// Reserves a part of this reservation, or returns nothing if less is left.
+  /// Reserves a part of this reservation, or returns nothing if less is left. Throws logic_error as reserve() does.
   [[nodiscard]] std::optional<memory_reservation> try_reserve(std::size_t bytes,
                                                               cuda_stream_view stream = cuda_stream_view{})
   {
     return try_from(memory(), bytes, stream);
   }
 
-  /// Gives back memory that is not in use, until at most `bytes` are reserved. Returns the bytes given back.
+  /// Gives unused memory back, until `bytes`, rounded up to 256, are reserved, or nothing is unused. Returns the bytes given back.
   std::size_t shrink_to(std::size_t bytes) noexcept
   {
     return memory_ != nullptr

@@ -184,9 +184,9 @@ inline device_memory_resource* set_per_device_resource_of(cuda_device_id device,
 
 /// Registers a resource that is passed as an object. Returns the previous resource.
 ///
-/// If the type can be copied or moved, the registry uses a copy, which it keeps until the process ends: each call keeps one more, so
-/// register by pointer in a loop. Otherwise, and for resource references, it only keeps the address, and the resource has to outlive
-/// its use.
+/// If the argument can be copied or moved from, the registry keeps the copy until the process ends: each call keeps one more, so register
+/// by pointer in a loop. Otherwise, as for an lvalue of a class that can be moved but not copied, and for resource references, the registry
+/// keeps only the address: the resource has to outlive its registration and all memory from it.
 template <class Object, std::enable_if_t<detail::is_resource_object<Object>, int> = 0>
 device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& object)
 {

@@ -74,11 +74,12 @@ class pool_memory_resource final : public detail::growing_pool,
     : pool_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_pool_size, maximum_pool_size}
   {}
 
-  /// Gives blocks without an allocation back to upstream, the largest first, until the pool holds at most `bytes`. Returns the bytes given
-  /// back. The pool is no trimmable_resource, so programs that trim whatever they find leave it as it is.
+  /// Gives upstream blocks that hold no allocation back, the largest first, until the pool holds at most `bytes`. Returns the bytes given
+  /// back. The pool does not derive from trimmable_resource, so that code which trims every trimmable_resource leaves it alone.
   ///
   /// Failure  does not throw; memory that cannot be given back stays.
-  /// Threads  may run at the same time as all other calls. Allocations that have to grow the pool wait for it.
+  /// Threads  may run at the same time as all other calls. Allocations that have to grow the pool wait for it. While it waits for the
+  ///          device, all other allocations and frees wait, too: a kernel that waits for one of them would never end.
   /// Stream   waits on the host for the work that used the blocks. If the pool does not know that work, waits for the device, unless
   ///          that would break a capture.
   RMM_COLD std::size_t trim_to(std::size_t bytes) noexcept

@@ -30,16 +30,16 @@ struct reservation_queue_options {
   /// After this time the request whose turn it is tries again, in case that memory was freed. notify() makes it try at once.
   std::chrono::steady_clock::duration retry_after{std::chrono::milliseconds{1}};
 
-  /// A request that has waited for so much longer than another comes before it although its priority is one lower, and so on, so that
-  /// none waits for ever behind others. 0 or less: only priorities count.
+  /// A request that has waited this much longer than another one precedes it even if its priority is one lower; with twice this time, two
+  /// lower, and so on. So no request waits for ever behind others. 0 or less: only priorities count.
   std::chrono::steady_clock::duration aging{std::chrono::seconds{1}};
 };
 
-/// Reservations that wait until a pool has the memory: in the order of their priority, then of their age. Use one queue for all tasks
-/// that share a pool.
+/// Reservations that wait until a pool has the memory: in the order of priority and age, as reservation_queue_options::aging says. Use one
+/// queue for all tasks that share a pool.
 ///
-/// Only the request whose turn it is tries to reserve. So a small request does not overtake a large one that waits with the same or a
-/// higher priority, although there is memory for the small one. Calls of the pool itself are not held back. A task that holds a
+/// Only the request whose turn it is tries to reserve. So a small request does not overtake a large one that comes before it, although
+/// there is memory for the small one. Calls of the pool itself are not held back. A task that holds a
 /// reservation while it waits for another can wait for ever for tasks that do the same: give it a timeout.
 ///
 /// @code{.cpp}
@@ -77,7 +77,7 @@ class reservation_queue {
   /// does not ask the program to free memory.
   ///
   /// Throws at once, without waiting for its turn: logic_error if `bytes` is 0, and out_of_memory if `bytes` is more than the maximum of
-  /// the pool, the size of the reservation, or what memory there can be.
+  /// the pool, the size of the reservation, or PTRDIFF_MAX.
   [[nodiscard]] memory_reservation reserve_or_wait(std::size_t bytes,
                                                    int priority            = 0,
                                                    duration timeout        = forever,
@@ -155,7 +155,7 @@ class reservation_queue {
     request const& of_;
   };
 
-  /// C++ libraries may add times of two clocks, which overflows if a wait has no end.
+  /// wait_until() of some C++ libraries converts a time to that of another clock, which overflows if a wait has no end.
   static constexpr duration longest_wait = std::chrono::hours{1};
 
   template <class Source>
@@ -182,7 +182,7 @@ class reservation_queue {
   [[noreturn]] RMM_COLD static void throw_impossible(std::size_t bytes, std::size_t most)
   {
     RMM_FAIL("No reservation of " + rmm::detail::format_bytes(bytes) + ": there can be at most " +
-               rmm::detail::format_bytes(most) + ". Reserve less, or raise the maximum of the pool",
+               rmm::detail::format_bytes(most) + ". Reserve less, or make a larger pool",
              rmm::out_of_memory);
   }
 
@@ -193,7 +193,7 @@ class reservation_queue {
       return lhs.priority != rhs.priority ? lhs.priority > rhs.priority : lhs.number < rhs.number;
     }
     auto const rank_of =
-      [&](request const& each) {  // when a request with priority 0 would have had to come for the same turn
+      [&](request const& each) {  // when a request of priority 0 with the same rank would have arrived
         return static_cast<double>(each.since.time_since_epoch().count()) -
                static_cast<double>(each.priority) * static_cast<double>(options_.aging.count());
       };
@@ -212,7 +212,7 @@ class reservation_queue {
   {
     using milliseconds = std::chrono::duration<double, std::milli>;
     auto const before  = count_before(mine);
-    auto const reason  = before == 0 ? std::string{"the pool has not so much memory in one piece"}
+    auto const reason  = before == 0 ? std::string{"the pool does not have as much memory in one range"}
                                      : std::to_string(before) + " other requests come first";
     RMM_FAIL("No reservation of " + rmm::detail::format_bytes(bytes) + " after " +
                std::to_string(std::int64_t(milliseconds{now - mine.since}.count())) + " ms: " + reason,

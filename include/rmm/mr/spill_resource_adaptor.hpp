@@ -33,16 +33,16 @@ namespace mr {
 /// A function that frees memory. It gets the bytes that are wanted, and returns the bytes that it freed: 0 if it can free nothing.
 using spill_hook_t = std::function<std::size_t(std::size_t bytes)>;
 
-/// A function that is called when the bytes in use rise above a share of the maximum.
+/// A level of use, and the function that is called when the bytes in use rise above it.
 struct watermark {
   double above;  ///< the share of the maximum, at most 1
-  double below;  ///< the callback is called again only after the use was at or below this share, at most `above`
+  double below;  ///< a share of at most `above`: the callback can be called again only after the use was at or below it
   std::function<void(std::size_t bytes_in_use)> callback;
 };
 
 /// The maximum of a spill_resource_adaptor, and shares of it.
 struct spill_options {
-  /// The bytes to which shares refer, such as the maximum of the pool below. Nothing: the memory of the current device. For a larger
+  /// The bytes to which shares refer, such as the maximum of the upstream pool. If not set: the memory of the current device. For a larger
   /// allocation the hook is asked only if upstream is known to have as much; see spill_resource_adaptor.
   std::optional<std::size_t> maximum_bytes{};
   /// The hook is asked before the use rises above this share of the maximum.
@@ -80,7 +80,7 @@ namespace detail {
 /// S3 is Dekker's argument. A thread that frees subtracts from used_ and then reads lowered_under_. A thread that raises a watermark writes
 /// lowered_under_ and then reads used_. All four are seq_cst, so one of the reads comes after both writes in the single order of such
 /// operations, and that thread lowers the watermark again.
-/// A thread that allocates while another one lowers a watermark may not see that it is lowered. The next allocation calls it then.
+/// A thread that allocates while another one lowers a watermark may not see that. Then the next allocation calls the callback.
 /// tests/models/spill_model.cpp tries all executions.
 class spill_policy {
  public:
@@ -156,8 +156,8 @@ class spill_policy {
     if (is_low) { lower(); }
   }
 
-  /// Calls the callbacks of the watermarks that the use is above of, and throws what they throw. The rest is called by the next
-  /// allocation then.
+  /// Calls the callbacks of all watermarks below the current use. If one throws, throws that, and leaves the remaining ones to the next
+  /// allocation.
   RMM_COLD void notify()
   {
     if (is_in_call()) { return; }
@@ -168,7 +168,7 @@ class spill_policy {
     }
   }
 
-  /// A request on its way to memory, for as long as upstream has too little.
+  /// A request that is tried again while upstream has too little memory, and what was freed for it.
   struct attempts {
     std::size_t bytes;               // as the program asked
     std::size_t charge;              // rounded up; 0 if that overflows
@@ -387,16 +387,17 @@ class spill_policy {
 /// tells the program when the use rises above watermarks. Use it over a pool, to move data to memory of the host in time.
 ///
 /// The hook is called with
-///  - the bytes above `spill_above`, before the allocation, which is then made in any case.
+///  - the bytes by which the allocation would raise the use above the share `spill_above`. The allocation is made in any case.
 ///  - the bytes of the allocation, if upstream throws out_of_memory. Upstream is tried again until it has the memory, the hook returns 0,
 ///    or what was freed adds up to the maximum. The caller gets the last exception of upstream then.
 ///
-/// Memory that the hook's thread frees through the adaptor counts at once: another thread that passes `spill_above` meanwhile asks for the
-/// rest. Other memory counts when the hook returns. A thread whose allocation has failed tries again, without a call, if calls of other
-/// threads have freed as much. It also tries again if its own call returns 0 but others have freed something.
+/// Bytes that the hook's thread frees through the adaptor count as freed at once: another thread that passes `spill_above` meanwhile asks
+/// only for the rest. Other bytes that the hook reports count when it returns. After a failed allocation, a thread tries again without
+/// calling the hook if hooks in other threads have freed enough meanwhile. It also tries again if its own hook returns 0, but those of
+/// others have freed something.
 ///
-/// No freed memory makes room for an allocation above the maximum. So the hook is called for it only if upstream fails and is known to have
-/// as much: because as much is in use, or by the report of the pool that failed.
+/// For an allocation above the maximum, freeing memory up to the maximum is not enough. So the hook is called only if upstream has failed
+/// and is known to have that much memory: if as much is in use, or if the report of the pool that failed shows as much.
 ///
 /// A watermark's callback is called after the allocation. Exceptions of the hook and of callbacks reach the caller of allocate(), which
 /// then fails. Both may allocate and free, on any stream; their own allocations from this adaptor call none of them.
@@ -415,14 +416,16 @@ class spill_policy {
 /// rmm::mr::spill_resource_adaptor spilling{&pool, spill, options};
 /// cached.emplace_back(800'000, rmm::cuda_stream_default, spilling);
 /// rmm::device_buffer const next{800'000, rmm::cuda_stream_default, spilling};  // `cached` is empty now
+/// cached.clear();  // in general: its buffers must not outlive `spilling` and `pool`, which are destroyed before it
 /// @endcode
 /// Threads  thread-safe if upstream and the functions are. Several threads may call the hook at a time; those that pass `spill_above`
-///          together ask for the sum once. No thread waits for a call of another one. One thread calls a watermark's callback for all that rise above it.
+///          together ask for the sum once. No thread waits for a call in another one. If several threads rise above a watermark together,
+///          one of them calls its callback.
 template <class Upstream>
 class spill_resource_adaptor final : public detail::resource_adaptor<spill_resource_adaptor<Upstream>, Upstream> {
  public:
   /// An empty hook is never asked. Throws logic_error if `upstream` is null, the maximum is 0, a share is not between 0 and 1, or a
-  /// watermark has no callback.
+  /// watermark has no callback or its share `below` is larger than `above`.
   spill_resource_adaptor(Upstream* upstream, spill_hook_t hook, spill_options options = {})
     : spill_resource_adaptor::resource_adaptor{upstream}, policy_{std::move(hook), std::move(options)}
   {}
@@ -438,7 +441,7 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
   /// Returns the maximum to which the shares refer.
   [[nodiscard]] std::size_t get_maximum() const noexcept { return policy_.maximum(); }
 
-  /// Returns how often the hook was called, and what for.
+  /// Returns the number of calls of the hook, and the bytes asked for and freed.
   [[nodiscard]] spill_figures figures() const noexcept { return policy_.figures(); }
 
   /// Allocates as allocate() does, but from `from`, which is the upstream as an immediate_resource. Returns null, and changes nothing,
@@ -498,7 +501,8 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
     return ptr;
   }
 
-  /// Allocates, and claims `charge` bytes afterwards. A claim before would make the hook spill all for other requests meanwhile.
+  /// Allocates, and claims `charge` bytes afterwards. If so many bytes were claimed before, requests of other threads would spill all that
+  /// the program has.
   [[nodiscard]] RMM_COLD void* allocate_unclaimed(std::size_t bytes, std::size_t charge, cuda_stream_view stream)
   {
     void* const ptr = allocate_or_spill(bytes, charge, stream);

@@ -118,7 +118,8 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     return text.str();
   }
 
-  /// Returns a text with the live allocations of each call stack, in descending order of bytes. Empty if there are none.
+  /// Returns a text with the sum of all live allocations, and then the sums for each recorded call stack, in descending order of bytes.
+  /// Empty if there are no live allocations.
   [[nodiscard]] RMM_COLD std::string get_leak_report() const
   {
     struct group {

@@ -72,7 +72,7 @@ def test_a_timeout_is_a_memory_error() -> None:
     source = pool()
     held = source.reserve(4 * MIB)
     with pytest.raises(
-        MemoryError, match=r"No reservation of 1.000000 MiB after \d+ ms: the pool has not so much memory"
+        MemoryError, match=r"No reservation of 1.000000 MiB after \d+ ms: the pool does not have as much memory"
     ):
         rmm.mr.ReservationQueue(source).reserve_or_wait(MIB, timeout=0.01)
     assert held.size == 4 * MIB

@@ -200,6 +200,8 @@ TEST(ConfiguredResource, NamesFilesForDeviceAndProcess)
   EXPECT_EQ(file_name_for("log.csv", 3), "log.dev3.csv");
   EXPECT_EQ(file_name_for("a.b/log.x.csv", 10), "a.b/log.x.dev10.csv");
   EXPECT_EQ(file_name_for("log-%d.csv", 3), "log-3.csv");
+  EXPECT_EQ(file_name_for("log", 3), "log.dev3");
+  EXPECT_EQ(file_name_for("a.b/log", 3), "a.b/log.dev3");
   EXPECT_EQ(file_name_for("log-%p.csv", 3), "log-" + process + ".dev3.csv");
   EXPECT_EQ(file_name_for("%p-%d-%d.csv", 3), process + "-3-3.csv");
   EXPECT_EQ(file_name_for("100%%d%x%.csv", 3), "100%d%x%.dev3.csv");

@@ -86,7 +86,7 @@ TEST_F(ReservationQueue, ThrowsAfterTheTimeoutWithTheReason)
     ADD_FAILURE() << "there is no memory";
   } catch (rmm::out_of_memory const& e) {
     EXPECT_THAT(e.what(), ::testing::HasSubstr("No reservation of 256.000000 KiB after "));
-    EXPECT_THAT(e.what(), ::testing::HasSubstr("the pool has not so much memory in one piece"));
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("the pool does not have as much memory in one range"));
   }
   EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds{20});
   EXPECT_EQ(queue.waiting(), 0U);
@@ -296,7 +296,7 @@ TEST_F(ReservationQueue, RefusesImpossibleRequestsImmediately)
     ADD_FAILURE() << "the pool has a maximum";
   } catch (rmm::out_of_memory const& e) {
     EXPECT_THAT(e.what(), ::testing::HasSubstr("No reservation of 1.000001 MiB: there can be at most 1.000000 MiB"));
-    EXPECT_THAT(e.what(), ::testing::HasSubstr("Reserve less, or raise the maximum of the pool"));
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("Reserve less, or make a larger pool"));
   }
   EXPECT_THROW(static_cast<void>(queue.reserve_or_wait(0)), rmm::logic_error);
   EXPECT_THROW(static_cast<void>(queue.reserve_or_wait(std::numeric_limits<std::size_t>::max())), rmm::out_of_memory);
