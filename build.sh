@@ -445,15 +445,14 @@ LESS=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=2000000 RMM_TEST_PROCESSES=50 RMM
 FEW=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_REQUESTS=1000 RMM_TEST_SEEDS=5)
 
 # run_suite NAME PRESET FOLDER [ARGUMENT of cmake...]: configures, builds and runs one suite, and notes how it ended. Those of the
-# matrix leave out what their compiler and headers change nothing of. Random tests do less there, and least in the functional tests.
+# matrix leave out what their compiler and headers change nothing of. Random tests do less there and in turns, and least in the
+# functional tests.
 run_suite() {
   local name="$1" preset="$2" folder="$3" begin=$SECONDS status=passed labels='^long$' gpus=() less=()
   shift 3
   say "=== $name"
-  if [[ $name == matrix* ]]; then
-    labels='^(long|package|browser|once)$'
-    less=("${LESS[@]}")
-  fi
+  if [[ $name == matrix* ]]; then labels='^(long|package|browser|once)$'; fi
+  if [[ $name == matrix* || $name == *" in turn" ]]; then less=("${LESS[@]}"); fi
   if [[ $preset == test ]]; then less=("${FEW[@]}"); fi
   if [[ $preset == cuda ]]; then gpus=(--resource-spec-file "$folder/resource_spec.json"); fi
   if ! configure_preset "$preset" "$folder" -DRMM_UNITE_TESTS=ON "$@"; then
@@ -655,16 +654,18 @@ run_combination() {
   run_suite "matrix $name" sim "$folder/build" -DRMM_BUILD_PTDS_TESTS=OFF $arguments
 }
 
+# run_asan [NAME]
 run_asan() {
   local compiler=()
   if has_clang_asan; then compiler=(-DCMAKE_CXX_COMPILER=clang++); fi
-  run_suite asan asan "$BUILD_DIR/asan" "${compiler[@]}"
+  run_suite "${1:-asan}" asan "$BUILD_DIR/asan" "${compiler[@]}"
 }
 
+# run_tsan [NAME]
 run_tsan() {
   local compiler=()
   if has_clang_tsan; then compiler=(-DCMAKE_CXX_COMPILER=clang++-19); fi
-  run_suite tsan tsan "$BUILD_DIR/tsan" "${compiler[@]}"
+  run_suite "${1:-tsan}" tsan "$BUILD_DIR/tsan" "${compiler[@]}"
 }
 
 # Parts of the tests for 64-bit Arm, of which CI takes one at a time: with what it compiles, minutes.
@@ -735,8 +736,8 @@ run_next_turn() {
   local combination combinations count
   count="$(count_of_turns)"
   case $((count % 4)) in
-    0) run_asan; return ;;
-    2) run_tsan; return ;;
+    0) run_asan "asan in turn"; return ;;
+    2) run_tsan "tsan in turn"; return ;;
   esac
   mapfile -t combinations < <(compiler_combinations; cuda_combinations; echo coverage; echo aarch64)
   combination="${combinations[count / 2 % ${#combinations[@]}]}"
