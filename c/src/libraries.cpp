@@ -2,16 +2,19 @@
 
 // Resources that serve allocations of other libraries from the driver, with the help of librmm_audit.so.
 
+#include "libraries.hpp"
+
 #include "failure.hpp"
 #include "process.hpp"
+#include "resource.hpp"
 
 #include <rmm/c/rmm.h>
 #include <rmm/detail/base/audit_library.hpp>
-#include <rmm/detail/cuda/device.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <mutex>
+#include <optional>
 
 namespace {
 
@@ -21,6 +24,8 @@ using rmm_c::guarded;
 
 constexpr int most_devices = 1024;
 
+/// The resource that serves on each device. Changes under list_mutex(). Resources in it are of that device, and have not ended: a resource
+/// leaves it when it is given up.
 std::atomic<rmm_c_resource*> serving[most_devices];
 
 /// Names the resource as the block's owner. It does not end before its blocks.
@@ -28,7 +33,9 @@ int allocate_for_library(
   void* /*context*/, int device, std::size_t bytes, void* stream, void** block, void** owner) noexcept
 {
   auto* const resource = device >= 0 && device < most_devices ? serving[device].load() : nullptr;
-  if (resource == nullptr || rmm_c_resource_device(resource) != device) { return audit_source::not_served; }
+  if (resource == nullptr) { return audit_source::not_served; }
+  rmm_c::use_of_resource const use{*resource};
+  if (serving[device].load() != resource) { return audit_source::not_served; }  // the object may have a later resource
   *owner = resource;
   switch (rmm_c_resource_allocate(resource, bytes, 0, stream, block)) {
     case RMM_C_OK:
@@ -65,18 +72,32 @@ void deallocate_for_library(
 
 }  // namespace
 
+void rmm_c::end_serving_locked(rmm_c_resource const& resource, int device) noexcept
+{
+  if (device < most_devices && serving[device].load() == &resource) { serving[device].store(nullptr); }
+}
+
 rmm_c_status rmm_c_serve_libraries(int device, rmm_c_resource* resource) noexcept
 {
+  std::optional<rmm_c::use_of_resource> use;
+  if (resource != nullptr) {
+    use.emplace(*resource);
+    if (auto const status = use->check_usable()) { return status; }
+  }
+  if (auto const status = rmm_c::check_may_begin_to_use_cuda()) { return status; }
   return guarded([&] {
-    auto const known = device == RMM_C_CURRENT_DEVICE ? rmm::detail::known_current_device() : device;
-    if (known < 0 || known >= most_devices) { return fail(RMM_C_INVALID_ARGUMENT, "the device does not exist"); }
+    auto const known = rmm_c::known_device(device);
+    rmm_c::note_that_cuda_is_used();
+    if (known >= most_devices) { return fail(RMM_C_INVALID_ARGUMENT, "the device does not exist"); }
     if (resource != nullptr && rmm_c_resource_device(resource) != known) {
       return fail(RMM_C_INVALID_ARGUMENT, "the resource belongs to another device");
     }
     if (!has_source()) {
       return fail(RMM_C_NOT_SUPPORTED, "librmm_audit.so is not preloaded with RMM_AUDIT=route:current");
     }
-    serving[known].store(resource);
-    return RMM_C_OK;
+    std::lock_guard<std::mutex> const lock{rmm_c::list_mutex()};
+    auto const status = use ? use->check_usable() : RMM_C_OK;  // another thread may have given it up meanwhile
+    if (status == RMM_C_OK) { serving[known].store(resource); }
+    return status;
   });
 }

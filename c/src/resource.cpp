@@ -2,6 +2,7 @@
 #include "resource.hpp"
 
 #include "failure.hpp"
+#include "libraries.hpp"
 #include "live_blocks.hpp"
 #include "process.hpp"
 #include "sized_struct.hpp"
@@ -47,6 +48,7 @@ using rmm_c::guarded;
 ///  R1  a phase is followed by the next one, and `gone` by `open` with a new number: a state never repeats
 ///  R2  the resource exists in the phases `open` and `closing`
 ///  R3  uses_ counts the live blocks and the calls in progress; after `open`, no new use is kept
+///  R4  while no thread holds list_mutex(), a resource that serves libraries is in the phase `open`
 /// So the resource ends once: in the thread that first finds no uses in the phase `closing`.
 struct rmm_c_resource {
  public:
@@ -65,7 +67,7 @@ struct rmm_c_resource {
   /// A scope in which the resource does not end, unless it ended before.
   class use {
    public:
-    explicit use(rmm_c_resource& resource) noexcept : resource_{resource} { resource_.uses_.add(); }
+    explicit use(rmm_c_resource& resource) noexcept : resource_{resource} { resource_.add_use(); }
     ~use()
     {
       if (!is_kept_) { resource_.remove_use(); }
@@ -103,12 +105,19 @@ struct rmm_c_resource {
   [[nodiscard]] bool close() noexcept
   {
     auto now = state_.load();
-    if (is_permanent_ || phase_of(now) != phase::open || !state_.compare_exchange_strong(now, now + 1)) {
-      return false;
+    {
+      std::lock_guard<std::mutex> const lock{rmm_c::list_mutex()};
+      if (is_permanent_ || phase_of(now) != phase::open || !state_.compare_exchange_strong(now, now + 1)) {
+        return false;
+      }
+      rmm_c::end_serving_locked(*this, device_);
     }
     end_if_unused(now + 1);
     return true;
   }
+
+  /// Begins a use, which remove_use() has to end.
+  void add_use() noexcept { uses_.add(); }
 
   /// Ends the use of a block or call.
   void remove_use() noexcept
@@ -224,19 +233,6 @@ rmm::mr::resource_configuration configuration_of(char const* text)
   return chosen ? *chosen : resource_configuration::parse("recommended");
 }
 
-/// Returns the number of a device. Throws rmm::cuda_error, and rmm::out_of_range if the device does not exist.
-int known_device(int device)
-{
-  if (device == RMM_C_CURRENT_DEVICE) { return rmm::detail::known_current_device(); }
-  int count{0};
-  RMM_CUDA_TRY(cudaGetDeviceCount(&count));
-  if (device < 0 || device >= count) {
-    throw rmm::out_of_range{"there is no device " + std::to_string(device) + "; the process sees " +
-                            std::to_string(count)};
-  }
-  return device;
-}
-
 /// Returns the figures of a configured resource, or nothing if it has none.
 std::optional<rmm::heap_figures> figures_of(rmm::mr::configured_resource const& resource)
 {
@@ -283,7 +279,28 @@ rmm_c_status no_resource() noexcept { return fail(RMM_C_INVALID_ARGUMENT, "the r
 
 }  // namespace
 
+rmm_c::use_of_resource::use_of_resource(rmm_c_resource& resource) noexcept : resource_{resource}
+{
+  resource_.add_use();
+}
+
+rmm_c::use_of_resource::~use_of_resource() { resource_.remove_use(); }
+
+rmm_c_status rmm_c::use_of_resource::check_usable() const noexcept { return resource_.check_usable(); }
+
 void rmm_c::make_permanent(rmm_c_resource& resource) noexcept { resource.make_permanent(); }
+
+int rmm_c::known_device(int device)
+{
+  if (device == RMM_C_CURRENT_DEVICE) { return rmm::detail::known_current_device(); }
+  int count{0};
+  RMM_CUDA_TRY(cudaGetDeviceCount(&count));
+  if (device < 0 || device >= count) {
+    throw rmm::out_of_range{"there is no device " + std::to_string(device) + "; the process sees " +
+                            std::to_string(count)};
+  }
+  return device;
+}
 
 rmm_c_status rmm_c_resource_create(char const* configuration, int device, rmm_c_resource** resource) noexcept
 {
@@ -292,7 +309,7 @@ rmm_c_status rmm_c_resource_create(char const* configuration, int device, rmm_c_
   if (auto const status = rmm_c::check_may_begin_to_use_cuda()) { return status; }
   return guarded(
     [&] {
-      *resource = rmm_c_resource::make(configuration_of(configuration), known_device(device));
+      *resource = rmm_c_resource::make(configuration_of(configuration), rmm_c::known_device(device));
       return RMM_C_OK;
     },
     activity::making_a_resource);

@@ -112,6 +112,10 @@ void find_default_and_capture_unavailable()
   found = resource;
   REQUIRE(rmm_c_default_resource(RMM_C_CURRENT_DEVICE, &found) == RMM_C_UNAVAILABLE && found == nullptr);
   REQUIRE(rmm_c_torch_allocate(1000, 0, nullptr) == nullptr && rmm_c_last_failure() == RMM_C_UNAVAILABLE);
+  for (int const device : {RMM_C_CURRENT_DEVICE, 0}) {
+    REQUIRE(rmm_c_serve_libraries(device, nullptr) == RMM_C_UNAVAILABLE);
+    REQUIRE(rmm_c_serve_libraries(device, resource) == RMM_C_UNAVAILABLE);
+  }
   auto* memory = graph_memory;
   REQUIRE(rmm_c_graph_memory_create(&memory) == RMM_C_UNAVAILABLE && memory == nullptr);
   auto* second = capture;

@@ -135,6 +135,20 @@ TEST_F(CInterfaceTest, ServesNoLibrariesWithoutTheLibraryThatRoutes)
   EXPECT_EQ(rmm_c_resource_destroy(resource), RMM_C_OK);
 }
 
+TEST_F(CInterfaceTest, ChecksWhatServesLibrariesAsOtherFunctionsDo)
+{
+  EXPECT_EQ(rmm_c_serve_libraries(500, nullptr), RMM_C_INVALID_ARGUMENT);
+  EXPECT_NE(std::string{rmm_c_last_failure_text()}.find("there is no device 500"), std::string::npos);
+  auto* const resource = make("pool,initial=1MiB");
+  auto* const block    = allocate(resource, 1000);
+  EXPECT_EQ(rmm_c_resource_destroy(resource), RMM_C_OK);
+  EXPECT_EQ(rmm_c_serve_libraries(0, resource), RMM_C_MISUSE) << "has a block";
+  rmm_c_resource_deallocate(resource, block, 1000, 0, nullptr);
+  EXPECT_EQ(rmm_c_serve_libraries(0, resource), RMM_C_MISUSE) << "is gone";
+  cudasim::inject({"cudaGetDevice", 1, cudaErrorUnknown, 1});
+  EXPECT_EQ(rmm_c_serve_libraries(RMM_C_CURRENT_DEVICE, nullptr), RMM_C_CUDA_ERROR);
+}
+
 TEST_F(CInterfaceTest, PassesTheStreamOn)
 {
   cudaStream_t stream{};

@@ -352,6 +352,20 @@ TEST(AuditCurrent, ServesThreadsWhileItChanges)
 
 TEST(AuditCurrent, ServesFromTheCInterface) { EXPECT_THAT(output_of_current("c_interface"), EndsWith("status 0")); }
 
+TEST(AuditCurrent, EndsWithTheResourceOfTheCInterface)
+{
+  for (char const* const scenario : {"c_interface_destroyed", "c_interface_replaced"}) {
+    EXPECT_THAT(output_of_current(scenario), EndsWith("status 0")) << scenario;
+  }
+  EXPECT_THAT(output_of_current("c_interface_threads", "CUDASIM_CHECK=0 RMM_AUDIT=route:current"),
+              EndsWith("status 0"));
+}
+
+TEST(AuditCurrent, ChecksTheArgumentsOfTheCInterface)
+{
+  EXPECT_THAT(output_of_current("c_interface_refuses"), EndsWith("status 0"));
+}
+
 TEST(AuditCurrent, DoesNothingInOtherModes)
 {
   for (char const* const scenario : {"inactive", "c_interface_inactive"}) {

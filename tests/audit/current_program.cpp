@@ -800,7 +800,111 @@ void c_interface()
   REQUIRE(rmm_c_resource_destroy(resource) == RMM_C_OK);  // which waits for the second block
   release("device", allocated("device", 1000));           // of the driver
   release("async", two);
-  REQUIRE(rmm_c_serve_libraries(5000, nullptr) == RMM_C_INVALID_ARGUMENT);
+}
+
+[[nodiscard]] rmm_c_resource* made_by_c(int device = 0)
+{
+  rmm_c_resource* resource{};
+  REQUIRE(rmm_c_resource_create("pool,initial=1MiB", device, &resource) == RMM_C_OK);
+  return resource;
+}
+
+[[nodiscard]] rmm_c_figures figures_by_c(rmm_c_resource* resource)
+{
+  rmm_c_figures figures{};
+  figures.size = sizeof figures;
+  REQUIRE(rmm_c_resource_figures(resource, &figures) == RMM_C_OK);
+  return figures;
+}
+
+/// A destroyed resource serves no more, and a later resource does not take its place.
+void c_interface_destroyed()
+{
+  auto* const resource = made_by_c();
+  REQUIRE(rmm_c_serve_libraries(0, resource) == RMM_C_OK);
+  auto const left_behind = allocated("device", 1000);
+  REQUIRE(rmm_c_resource_destroy(resource) == RMM_C_OK);
+  REQUIRE(rmm_c_serve_libraries(0, resource) == RMM_C_MISUSE);  // it waits for the block
+  release("device", allocated("device", 1000));                 // of the driver
+  release("device", left_behind);
+  REQUIRE(rmm_c_serve_libraries(0, resource) == RMM_C_MISUSE);  // it is gone
+  auto* const other = made_by_c();
+  REQUIRE(other == resource);  // the library reuses the object
+  auto const by_driver = allocated("device", 1000);
+  REQUIRE(figures_by_c(other).live_blocks == 0);
+  release("device", by_driver);
+  REQUIRE(rmm_c_resource_destroy(other) == RMM_C_OK);
+}
+
+/// The end of a resource leaves alone the one that serves in its place, and those of other devices.
+void c_interface_replaced()
+{
+  auto* const resource = made_by_c();
+  auto* const next     = made_by_c();
+  auto* const distant  = made_by_c(1);
+  REQUIRE(rmm_c_serve_libraries(0, resource) == RMM_C_OK);
+  REQUIRE(rmm_c_serve_libraries(1, distant) == RMM_C_OK);
+  REQUIRE(rmm_c_serve_libraries(0, next) == RMM_C_OK);
+  REQUIRE(rmm_c_resource_destroy(resource) == RMM_C_OK);
+  REQUIRE(rmm_c_resource_destroy(distant) == RMM_C_OK);
+  auto const one = allocated("device", 1000);
+  REQUIRE(figures_by_c(next).live_blocks == 1);
+  release("device", one);
+  REQUIRE(rmm_c_resource_destroy(next) == RMM_C_OK);
+}
+
+/// Calls that fail change nothing.
+void c_interface_refuses()
+{
+  auto* const resource = made_by_c();
+  REQUIRE(rmm_c_serve_libraries(0, resource) == RMM_C_OK);
+  for (int const unknown : {-2, 2, 500, 5000}) {  // there are two devices
+    REQUIRE(rmm_c_serve_libraries(unknown, nullptr) == RMM_C_INVALID_ARGUMENT);
+    REQUIRE(rmm_c_serve_libraries(unknown, resource) == RMM_C_INVALID_ARGUMENT);
+  }
+  REQUIRE(rmm_c_serve_libraries(1, resource) == RMM_C_INVALID_ARGUMENT);
+  auto const one = allocated("device", 1000);
+  REQUIRE(figures_by_c(resource).live_blocks == 1);
+  release("device", one);
+  REQUIRE(rmm_c_resource_destroy(resource) == RMM_C_OK);
+  REQUIRE(rmm_c_serve_libraries(1, nullptr) == RMM_C_OK);
+}
+
+/// Resources that serve end while threads of libraries allocate. Others, which reuse their objects, get nothing of that.
+void c_interface_threads()
+{
+  std::atomic<bool> is_over{false};
+  std::atomic<int> allocations{0};
+  std::vector<std::thread> running;
+  for (int i = 0; i < 4; ++i) {
+    running.emplace_back([&] {
+      REQUIRE(::cudaSetDevice(0) == 0);
+      while (!is_over) {
+        release("device", allocated("device", 512));
+        allocations.fetch_add(1);
+      }
+    });
+  }
+  std::uint64_t most = 0;
+  auto const watch   = [&](rmm_c_resource* resource) {
+    std::uint64_t seen = 0;
+    for (auto const before = allocations.load(); allocations < before + 8;) {
+      seen = std::max(seen, figures_by_c(resource).live_bytes);
+    }
+    return seen;
+  };
+  for (int i = 0; i < 100; ++i) {
+    auto* const serving = made_by_c();
+    REQUIRE(rmm_c_serve_libraries(0, serving) == RMM_C_OK);
+    most = std::max(most, watch(serving));
+    REQUIRE(rmm_c_resource_destroy(serving) == RMM_C_OK);
+    auto* const idle = made_by_c();
+    REQUIRE(watch(idle) == 0);
+    REQUIRE(rmm_c_resource_destroy(idle) == RMM_C_OK);
+  }
+  is_over = true;
+  for (auto& thread : running) { thread.join(); }
+  REQUIRE(most > 0);
 }
 
 void c_interface_inactive()
@@ -838,6 +942,10 @@ std::map<std::string, void (*)()> const scenarios{
   {"environment", environment},
   {"threads", threads},
   {"c_interface", c_interface},
+  {"c_interface_destroyed", c_interface_destroyed},
+  {"c_interface_replaced", c_interface_replaced},
+  {"c_interface_refuses", c_interface_refuses},
+  {"c_interface_threads", c_interface_threads},
   {"c_interface_inactive", c_interface_inactive},
 };
 

@@ -8,7 +8,7 @@ import os
 import runpy
 import sys
 
-import rmm_engine_rapids
+from rmm_engine_rapids._start import start
 
 
 def main(arguments: list[str]) -> None:
@@ -22,8 +22,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     chosen = parser.parse_args(arguments)
-    if chosen.configuration is not None or not os.environ.get("RMM_ENGINE_RAPIDS"):
-        rmm_engine_rapids.enable(chosen.configuration)
+    start(chosen.configuration)
     sys.argv = [chosen.program, *chosen.arguments]
     if chosen.is_module:
         sys.path[0] = os.getcwd()

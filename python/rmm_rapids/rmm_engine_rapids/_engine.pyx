@@ -57,7 +57,9 @@ cdef extern from "rmm/c/rmm.h" nogil:
 cdef extern from "rmm_engine_rapids/engine_resource.hpp" namespace "rmm_engine_rapids" nogil:
     cdef cppclass engine_resource:
         engine_resource(const char* configuration, int device) except +
+        engine_resource(const engine_resource& other) except +
         int device()
+        bool is_shared()
         size_t trim_to(size_t bytes) except +
         optional[rmm_c_figures] figures() except +
         optional[pair[rmm_c_report, string]] report() except +
@@ -101,7 +103,7 @@ cdef class EngineMemoryResource(DeviceMemoryResource):
         cdef const char* c_text = NULL
         cdef int c_device = RMM_C_CURRENT_DEVICE
         if configuration is None:
-            configuration = _configuration_of_environment()
+            configuration = configuration_of_environment()
         if configuration is not None:
             if not isinstance(configuration, str):
                 raise TypeError(f"the configuration is a text such as 'elastic,max=80%', not {configuration!r}")
@@ -131,6 +133,18 @@ cdef class EngineMemoryResource(DeviceMemoryResource):
     def device(self):
         """The device of the memory."""
         return dereference(self.c_obj).device()
+
+    def _share(self):
+        """Returns another object with the same pool."""
+        cdef EngineMemoryResource other = EngineMemoryResource("cuda", self.device)
+        other.c_obj.reset(new engine_resource(dereference(self.c_obj)))
+        other.c_ref = make_device_async_resource_ref(dereference(other.c_obj))
+        other.configuration = self.configuration
+        return other
+
+    def _is_shared(self):
+        """Whether another object has the same pool: one of Python, a registry, an adaptor or a buffer."""
+        return dereference(self.c_obj).is_shared()
 
     def trim_to(self, size_t nbytes=0):
         """Gives unused memory back to the device until at most ``nbytes`` bytes stay, as far as that goes.
@@ -217,7 +231,7 @@ cdef object _known(uint64_t value):
     return None if value == RMM_C_UNKNOWN else value
 
 
-def _configuration_of_environment():
+def configuration_of_environment():
     import os
 
     return os.environ.get("RMM_ENGINE_RAPIDS") or None

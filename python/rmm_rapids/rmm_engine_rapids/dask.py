@@ -12,7 +12,7 @@ from typing import Any
 
 from distributed import WorkerPlugin
 
-import rmm_engine_rapids
+from rmm_engine_rapids._start import start
 
 __all__ = ["EnginePlugin", "dask_setup"]
 
@@ -25,7 +25,8 @@ class EnginePlugin(WorkerPlugin):
     Parameters
     ----------
     configuration : str, optional
-        As in :func:`rmm_engine_rapids.enable`. Where it is None, the environment of the worker counts.
+        As in :func:`rmm_engine_rapids.enable`. Where it is None, the environment of the worker counts. A pool of another
+        text is replaced; if something uses it already, ``setup`` raises ``RuntimeError``.
     """
 
     name = "rmm-engine-rapids"
@@ -35,12 +36,9 @@ class EnginePlugin(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Dask calls this method in each worker."""
-        rmm_engine_rapids.enable(self.configuration)
+        start(self.configuration)
 
 
 def dask_setup(worker: Any) -> None:
     """Dask calls this function when it preloads this module. With ``RMM_ENGINE_RAPIDS``, the import has set the resource."""
-    import os
-
-    if not os.environ.get("RMM_ENGINE_RAPIDS"):
-        rmm_engine_rapids.enable()
+    start()

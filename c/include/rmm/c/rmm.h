@@ -132,9 +132,9 @@ RMM_C_API rmm_c_status rmm_c_resource_create(char const* configuration,
                                              int device,
                                              rmm_c_resource** resource) RMM_C_NOEXCEPT;
 
-/* Gives a resource up. It ends at once if none of its blocks is allocated, else in the call that gives the last block back. Until then
- * rmm_c_resource_deallocate() still takes the resource, and all other calls return RMM_C_MISUSE. A null resource is
- * ignored. RMM_C_MISUSE for a resource that was given up already, and for those of rmm_c_default_resource(). */
+/* Gives a resource up, which also ends rmm_c_serve_libraries() with it. It ends at once if none of its blocks is allocated, else in the
+ * call that gives the last block back. Until then rmm_c_resource_deallocate() still takes the resource, and all other calls return
+ * RMM_C_MISUSE. A null resource is ignored. RMM_C_MISUSE for a resource that was given up already, and for those of rmm_c_default_resource(). */
 RMM_C_API rmm_c_status rmm_c_resource_destroy(rmm_c_resource* resource) RMM_C_NOEXCEPT;
 
 /* Returns the resource of a device that RMM_RESOURCE configures, or "recommended". The first call for a device makes it; it lives as
@@ -228,9 +228,9 @@ RMM_C_API void rmm_c_torch_deallocate(void* block, size_t bytes, int device, voi
 /* --- other libraries ------------------------------------------------------------------------------------------------ */
 
 /* Makes a resource serve what other libraries of the process, such as cuBLAS, allocate from the driver on its device, in place of the
- * resource before it. With null, the driver serves them again. RMM_C_NOT_SUPPORTED unless the process was started with
- * LD_PRELOAD=librmm_audit.so and RMM_AUDIT=route:current; docs/audit.md has the rules. Each block goes back to its own resource; a
- * resource that was given up lives until libraries have given all of its blocks back. New in 1.1. */
+ * resource before it. With null, or once the resource is given up, the driver serves them again. RMM_C_NOT_SUPPORTED unless the process
+ * was started with LD_PRELOAD=librmm_audit.so and RMM_AUDIT=route:current; docs/audit.md has the rules. Each block goes back to its own
+ * resource; a resource that was given up lives until libraries have given all of its blocks back. New in 1.1. */
 RMM_C_API rmm_c_status rmm_c_serve_libraries(int device, rmm_c_resource* resource) RMM_C_NOEXCEPT;
 
 #if defined(__cplusplus)

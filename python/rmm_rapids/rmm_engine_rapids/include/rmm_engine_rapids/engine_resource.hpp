@@ -99,6 +99,9 @@ class engine_resource {
   [[nodiscard]] bool operator==(engine_resource const& other) const noexcept { return pool_ == other.pool_; }
   [[nodiscard]] bool operator!=(engine_resource const& other) const noexcept { return pool_ != other.pool_; }
 
+  /// Whether other copies share the pool.
+  [[nodiscard]] bool is_shared() const noexcept { return pool_.use_count() > 1; }
+
   friend void get_property(engine_resource const&, cuda::mr::device_accessible) noexcept {}
 
   /// Returns the device of the resource.
