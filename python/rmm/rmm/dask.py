@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from distributed import WorkerPlugin
@@ -96,6 +98,7 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
             check_configuration(configuration)
         self.configuration = configuration
         self._device: int | None = None  # the device whose resource this plug-in has set
+        self._metric: Any = None  # of the worker's device
         self._metric_before: Any = None
 
     def __repr__(self) -> str:
@@ -118,7 +121,9 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
             self._set_resource(self.configuration)
         _warn_of_slow_transfers(worker)
         self._metric_before = worker.metrics.get("rmm")
-        worker.metrics = {**worker.metrics, "rmm": _metric}  # a new dict: a heartbeat may be reading the old one
+        with suppress(gpu.CUDARuntimeError):  # a worker without a device shows no memory
+            self._metric = partial(_metric, device=gpu.getDevice())  # which is not current on the thread of the metric
+            worker.metrics = {**worker.metrics, "rmm": self._metric}  # a new dict: a heartbeat may read the old one
 
     def teardown(self, worker: Any) -> None:
         """Restore the worker's earlier resource. Dask calls this method when the plug-in or the worker ends.
@@ -128,7 +133,7 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
         worker : distributed.Worker
             The worker.
         """
-        if worker.metrics.get("rmm") is _metric:
+        if worker.metrics.get("rmm") is self._metric:
             metrics = {name: metric for name, metric in worker.metrics.items() if name != "rmm"}
             worker.metrics = metrics if self._metric_before is None else {**metrics, "rmm": self._metric_before}
         device, self._device = self._device, None
@@ -174,16 +179,16 @@ def _first_answer(resource: Any, question: str) -> int:
     return 0
 
 
-def _memory() -> dict[str, int]:
-    """Returns the memory of the current device's resource, with the names that Dask's dashboard uses."""
-    resource = get_current_device_resource()
+def _memory(device: int) -> dict[str, int]:
+    """Returns the memory of a device's resource, with the names that Dask's dashboard uses."""
+    resource = get_per_device_resource(device)
     used = _first_answer(resource, "get_allocated_bytes")
     return {"rmm-used": used, "rmm-total": max(used, _first_answer(resource, "pool_size"))}
 
 
-async def _metric(worker: Any) -> dict[str, int]:
+async def _metric(worker: Any, device: int) -> dict[str, int]:
     """Replaces Dask's metric "rmm", which knows the size of no pool but `PoolMemoryResource`."""
-    memory: dict[str, int] = await offload(_memory)
+    memory: dict[str, int] = await offload(_memory, device)
     return memory
 
 

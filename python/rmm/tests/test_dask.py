@@ -22,6 +22,7 @@ import pytest
 import rmm
 import rmm.mr
 from rmm._build_facts import cuda_backend
+from rmm._cuda import gpu
 
 if find_spec("distributed") is None:
     pytest.skip("Dask is not installed", allow_module_level=True)
@@ -75,6 +76,41 @@ def test_a_worker_gets_the_configured_resource_and_shows_it() -> None:
     buffer = rmm.DeviceBuffer(size=MIB)
     assert memory_shown_of(first) == (MIB, 8 * MIB)
     assert buffer.size == MIB
+
+
+@pytest.mark.parametrize("text", ["pool,initial=8MiB", None])
+def test_a_worker_shows_its_own_device(text: str | None, second_device: int) -> None:
+    """The metric runs on a thread of its own, on which device 0 is current."""
+    gpu.setDevice(second_device)
+    if text is None:
+        rmm.mr.set_current_device_resource(rmm.mr.ConfiguredMemoryResource("pool,initial=8MiB"))
+    first, plugin = worker(), RMMPlugin(text)
+    plugin.setup(first)
+    buffer = rmm.DeviceBuffer(size=MIB)
+    assert memory_shown_of(first) == (MIB, 8 * MIB)
+    gpu.setDevice(0)
+    assert memory_shown_of(first) == (MIB, 8 * MIB)
+    plugin.teardown(first)
+    assert first.metrics == {"rmm": rmm_metric_of_dask}
+    assert buffer.size == MIB
+
+
+@pytest.mark.program(
+    """
+    import asyncio
+    from types import SimpleNamespace
+    from rmm.dask import RMMPlugin
+    worker = SimpleNamespace(address_safe="tcp://127.0.0.1:1", metrics={})
+    plugin = RMMPlugin()
+    plugin.setup(worker)
+    plugin.teardown(worker)
+    print(worker.metrics)
+    """,
+    begin="import os; os.environ.update(CUDA_VISIBLE_DEVICES='', CUDASIM_DEVICES='0'); os.environ.pop('RMM_RESOURCE', None)",
+)
+def test_a_worker_without_a_device_begins_and_ends(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "{}\n"
 
 
 def test_the_end_of_the_plug_in_leaves_live_memory_valid() -> None:
@@ -214,7 +250,7 @@ def test_dask_itself_shows_what_is_in_use_of_every_pool(text: str) -> None:
     rmm.mr.set_current_device_resource(rmm.mr.ConfiguredMemoryResource(text))
     buffer = rmm.DeviceBuffer(size=MIB)
     assert distributed.diagnostics.rmm.real_time()["rmm-used"] >= MIB
-    memory = rmm.dask._memory()
+    memory = rmm.dask._memory(0)
     assert memory["rmm-used"] == current().get_allocated_bytes()
     assert memory["rmm-total"] == current().pool_size() >= buffer.size
 
@@ -223,7 +259,7 @@ def test_a_resource_that_keeps_nothing_is_shown_as_empty() -> None:
     for resource in (rmm.mr.CudaMemoryResource(), rmm.mr.ConfiguredMemoryResource("cuda")):
         rmm.mr.set_current_device_resource(resource)
         buffer = rmm.DeviceBuffer(size=MIB)
-        assert distributed.diagnostics.rmm.real_time() == rmm.dask._memory() == {"rmm-used": 0, "rmm-total": 0}
+        assert distributed.diagnostics.rmm.real_time() == rmm.dask._memory(0) == {"rmm-used": 0, "rmm-total": 0}
         assert buffer.size == MIB
 
 

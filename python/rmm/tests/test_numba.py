@@ -139,6 +139,16 @@ def test_memory_that_a_pool_has_free_is_free(manager: Any) -> None:
     del memory
 
 
+@pytest.mark.usefixtures("device_alone")
+def test_free_memory_of_a_pool_is_found_below_adaptors_with_figures_of_their_own(manager: Any) -> None:
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "8MiB")
+    rmm.mr.set_current_device_resource(rmm.mr.SpillResourceAdaptor(pool))
+    free, total = rmm.mr.available_device_memory()
+    assert manager.get_memory_info() == (free + (8 << 20), total)
+    rmm.mr.set_current_device_resource(rmm.mr.SpillResourceAdaptor(rmm.mr.CudaMemoryResource()))
+    assert manager.get_memory_info() == (free, total)
+
+
 def test_numba_accepts_the_manager(manager: Any) -> None:
     assert manager.interface_version == 1
     assert _numba_memory_manager is RMMNumbaManager

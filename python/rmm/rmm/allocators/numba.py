@@ -14,12 +14,8 @@ from numba import cuda
 from numba.cuda import GetIpcHandleMixin, HostOnlyCUDAMemoryManager, MemoryInfo, MemoryPointer
 
 from rmm.pylibrmm.device_buffer import DeviceBuffer
-from rmm.pylibrmm.memory_resource import (
-    DeviceMemoryResource,
-    UpstreamResourceAdaptor,
-    available_device_memory,
-    get_current_device_resource,
-)
+from rmm.pylibrmm.memory_resource import available_device_memory, get_current_device_resource
+from rmm.pylibrmm.memory_resource._pools import pool_behind
 
 __all__ = ["RMMNumbaManager"]
 
@@ -121,22 +117,13 @@ class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ig
             The free and the total bytes.
         """
         free, total = available_device_memory()
-        return MemoryInfo(free=free + _free_bytes_in(get_current_device_resource()), total=total)
+        pool = pool_behind(get_current_device_resource())
+        return MemoryInfo(free=free + (0 if pool is None else pool.figures()["free_bytes"]), total=total)
 
     @property
     def interface_version(self) -> int:
         """Version of Numba's interface that this class implements."""
         return 1
-
-
-def _free_bytes_in(resource: DeviceMemoryResource) -> int:
-    """Returns the unused bytes that a resource holds, looking below its adaptors; 0 if there is no pool."""
-    while not hasattr(resource, "figures"):
-        if not isinstance(resource, UpstreamResourceAdaptor):
-            return 0
-        resource = resource.upstream_mr
-    free: int = resource.figures()["free_bytes"]
-    return free
 
 
 _numba_memory_manager = RMMNumbaManager  # Numba imports this name

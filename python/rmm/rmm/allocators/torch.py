@@ -244,32 +244,18 @@ def memory_snapshot() -> dict[str, Any]:
     """
     from rmm._cuda import gpu
     from rmm.pylibrmm.memory_resource._capabilities import _Suballocator
+    from rmm.pylibrmm.memory_resource._pools import pool_behind
     from rmm.pylibrmm.memory_resource._registry import registered_resources
 
     segments: list[dict[str, Any]] = []
     seen: set[int] = set()
     for device, resource in sorted(registered_resources().items()):
-        pool = _pool_behind(resource)
+        pool = pool_behind(resource)
         if pool is not None and id(pool) not in seen:  # one pool can serve several devices
             seen.add(id(pool))
             segments += _segments(device, _Suballocator.snapshot(pool))
     traces: list[list[Any]] = [[] for _ in range(gpu.getDeviceCount())]
     return {"segments": segments, "device_traces": traces, "allocator_settings": {}, "external_annotations": []}
-
-
-def _pool_behind(resource: Any) -> Any:
-    """Returns the pool that a resource allocates from, or the resource itself if it is a pool; None if there is no pool."""
-    from rmm.pylibrmm.memory_resource._capabilities import _Suballocator
-    from rmm.pylibrmm.memory_resource._pools import BinningMemoryResource
-
-    bins = None
-    while not isinstance(resource, _Suballocator) or isinstance(resource, BinningMemoryResource):
-        if isinstance(resource, BinningMemoryResource):
-            bins = bins or resource  # a pool below the bins counts their memory, too
-        if not hasattr(resource, "get_upstream"):
-            return bins
-        resource = resource.get_upstream()
-    return resource
 
 
 def _serve_statistics(torch_c: Any, allocator: Any) -> None:

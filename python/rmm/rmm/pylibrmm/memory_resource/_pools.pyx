@@ -667,6 +667,18 @@ cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
         self._finalizer = finalizer_of(self)
 
 
+def pool_behind(resource):
+    """Returns the pool that a resource allocates from, or the resource itself if it is a pool; None if there is no pool."""
+    bins = None
+    while not isinstance(resource, _Suballocator) or isinstance(resource, BinningMemoryResource):
+        if isinstance(resource, BinningMemoryResource):
+            bins = bins or resource  # a pool below the bins counts their memory, too
+        if not isinstance(resource, UpstreamResourceAdaptor):
+            return bins
+        resource = resource.get_upstream()
+    return resource
+
+
 def check_configuration(str configuration not None):
     """Raise the ValueError of `ConfiguredMemoryResource` if the text is not a configuration. Needs no device."""
     c_check_configuration(configuration.encode())
