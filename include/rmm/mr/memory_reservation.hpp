@@ -22,6 +22,9 @@
 #include <utility>
 
 namespace RMM_NAMESPACE {
+
+struct memory_snapshot;
+
 namespace mr {
 
 class reservation_queue;
@@ -79,6 +82,14 @@ class memory_reservation {
 
   /// Returns the figures of the reserved memory. Throws logic_error if the reservation has ended.
   [[nodiscard]] heap_figures figures() const { return memory().figures(); }
+
+  /// Returns the reserved memory at one moment, range by range, without tags. Needs rmm/memory_snapshot.hpp. Throws logic_error if the
+  /// reservation has ended.
+  template <class Snapshot = memory_snapshot>
+  [[nodiscard]] Snapshot snapshot() const
+  {
+    return memory().template snapshot<Snapshot>();
+  }
 
   /// Reserves a part of this reservation. Throws out_of_memory if less is left, and logic_error if `bytes` is 0 or the reservation has
   /// ended.

@@ -200,8 +200,8 @@ def statistics() -> Iterator[None]:
         try:
             yield
         finally:
-            _expect_set(device, inside)
             inside.pop_counters()
+            _expect_set(device, inside)
     else:
         inside = StatisticsResourceAdaptor(before)
         set_per_device_resource(device, inside)

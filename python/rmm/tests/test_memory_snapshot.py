@@ -26,6 +26,7 @@ pools: dict[str, Callable[[], Any]] = {
     "pinned": lambda: rmm.mr.PinnedPoolMemoryResource(4 * MIB),
     "configured": lambda: rmm.mr.ConfiguredMemoryResource("pool,initial=4MiB"),
     "configured behind adaptors": lambda: rmm.mr.ConfiguredMemoryResource("pool,initial=4MiB,scrub,statistics"),
+    "reservation": lambda: rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 8 * MIB).reserve(4 * MIB),
 }
 
 
@@ -54,6 +55,21 @@ def test_a_snapshot_names_the_streams_of_free_memory() -> None:
     pool.deallocate(pool.allocate(256), 256)
     freed = pool.snapshot()["blocks"][0]["ranges"][0]
     assert freed == {"offset": 0, "bytes": freed["bytes"], "state": "cached", "stream": "legacy", "pending": True}
+
+
+def test_a_snapshot_of_a_reservation_shows_its_memory_alone() -> None:
+    pool = pools["pool"]()
+    others = rmm.DeviceBuffer(size=1000, mr=pool)
+    task = pool.reserve(MIB)
+    assert [block["bytes"] for block in task.snapshot()["blocks"]] == [MIB]
+    buffer = rmm.DeviceBuffer(size=2000, mr=task)
+    assert repr(task.snapshot()) == (
+        "<MemorySnapshot: 2 KiB live, 1022 KiB free, 1 MiB reserved in 1 blocks, fragmentation 0%>"
+    )
+    assert (others.size, buffer.size) == (1000, 2000)
+    task.release()
+    with pytest.raises(RuntimeError, match="has ended"):
+        task.snapshot()
 
 
 def sample(count: int = 1) -> MemorySnapshot:

@@ -125,6 +125,18 @@ def test_the_resource_must_not_change_inside(enabled: bool, cuda: rmm.mr.CudaMem
         rmm.mr.set_current_device_resource(cuda)
 
 
+def test_a_change_inside_loses_no_counts(cuda: rmm.mr.CudaMemoryResource) -> None:
+    enable_statistics()
+    adaptor: Any = rmm.mr.get_current_device_resource()
+    buffer = rmm.DeviceBuffer(size=16)
+    with pytest.raises(ValueError, match="changed"), statistics():
+        rmm.mr.set_current_device_resource(cuda)
+    assert buffer.size == 16
+    assert adaptor.allocation_counts == Statistics(16, 1, 16, 1, 16, 1)
+    with pytest.raises(IndexError):
+        adaptor.pop_counters()
+
+
 def test_exceptions_leave_the_context() -> None:
     before = rmm.mr.get_current_device_resource()
     with pytest.raises(KeyError), statistics():

@@ -88,6 +88,25 @@ TEST_F(MemoryReservation, ServesWhatWasReservedInOnePieceOrInMany)
   EXPECT_EQ(r.used_bytes(), 0U);
 }
 
+TEST_F(MemoryReservation, ShowsItsMemoryInASnapshot)
+{
+  using state = rmm::memory_snapshot::state;
+  pool mr{&upstream, MiB, MiB};
+  void* const of_others = mr.allocate(1000, stream);
+  auto r                = mr.reserve(64 * KiB, stream);
+  void* const ptr       = r.resource().allocate(40 * KiB, stream);
+  auto const now        = r.snapshot();
+  ASSERT_EQ(now.blocks.size(), 1U);
+  EXPECT_EQ(now.blocks[0].bytes, 64 * KiB);
+  EXPECT_EQ(now.bytes_of(state::live), 40 * KiB);
+  EXPECT_EQ(now.bytes_of(state::free) + now.bytes_of(state::cached), 24 * KiB);
+  EXPECT_EQ(now.figures.live_bytes, r.figures().live_bytes);
+  r.resource().deallocate(ptr, 40 * KiB, stream);
+  r.release();
+  EXPECT_THROW(static_cast<void>(r.snapshot()), rmm::logic_error);
+  mr.deallocate(of_others, 1000, stream);
+}
+
 TEST_F(MemoryReservation, IsAlsoAnUpperBound)
 {
   pool mr{&upstream, MiB, MiB};

@@ -14,6 +14,7 @@
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
+#include <rmm/detail/heap/heap_contents.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
 #include <rmm/memory_report.hpp>
@@ -80,6 +81,16 @@ class reserved_memory final : public device_memory_resource, public reservable {
     now.live_bytes -= returned;
     now.reserved_bytes -= returned;
     return now;
+  }
+
+  template <class Snapshot>
+  [[nodiscard]] RMM_COLD Snapshot snapshot() const
+  {
+    typename Snapshot::maker made;
+    rmm::detail::heap_contents contents;
+    auto const now = heap_.figures(&contents);
+    made.add(contents, now);
+    return made.finish();
   }
 
   /// Whether this process made the reservation. A forked child leaves reservations of its parent alone.

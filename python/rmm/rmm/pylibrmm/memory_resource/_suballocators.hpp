@@ -106,6 +106,8 @@ bool use_suballocator(rmm::mr::device_memory_resource* outermost, Use const& use
 /// Returns snapshot() of the resource below all adaptors as JSON; an empty snapshot if it has none.
 [[nodiscard]] inline std::string snapshot_of(rmm::mr::device_memory_resource* resource)
 {
+  auto* const reserved = dynamic_cast<reserved_resource*>(&innermost(*resource));
+  if (reserved != nullptr) { return reserved->reservation()->snapshot().to_json(); }
   rmm::memory_snapshot now;
   use_suballocator(resource, [&](auto& suballocator) { now = suballocator.snapshot(); });
   return now.to_json();
