@@ -57,6 +57,11 @@ def reinitialize(
     Buffers stay valid, because each keeps the resource that it came from. To free the old resources, too, delete the buffers in
     a hook; see `register_reinitialize_hook`.
 
+    Wrong arguments change no resource. The old resources are released before the new ones are made, because the device may have
+    too little memory for both. If making one fails, no device keeps a new resource. A device then gets its old resource again
+    if a variable or a buffer still uses it, or if it holds no memory itself, such as `ManagedMemoryResource`. Any other device
+    has its initial resource then. Hooks have run in both cases.
+
     Parameters
     ----------
     pool_allocator : bool, optional
@@ -73,6 +78,15 @@ def reinitialize(
         Whether to log each allocation and deallocation.
     log_file_name : str, optional
         The name of the log; see `rmm.mr.LoggingResourceAdaptor`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such device, a size cannot be read, or no log is named.
+    RuntimeError
+        If a size is not a multiple of 256, or the initial size is above the maximum.
+    MemoryError
+        If a pool does not fit.
 
     Examples
     --------

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +26,45 @@ def test_info_names_devices_memory_and_resources(capsys: pytest.CaptureFixture[s
         assert f"device {device}: {rmm._cuda.gpu.deviceGetName(device)}" in text
     assert "async pool         yes" in text
     assert f"of {rmm.mr.available_device_memory()[1] / (1 << 20):,.0f} MiB" in text
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["doctor", "--seconds", "0"]])
+@pytest.mark.parametrize("has_it", [True, False])
+def test_managed_memory_is_an_attribute_of_the_device(
+    arguments: list[str], has_it: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = rmm._cuda.gpu
+    properties = gpu.getDeviceProperties
+    monkeypatch.setattr(
+        gpu,
+        "getDeviceProperties",
+        lambda device: SimpleNamespace(**{**vars(properties(device)), "managedMemory": has_it}),
+    )
+    main(arguments)
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  managed"))
+    assert line.split()[-1] == ("yes" if has_it else "no")
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["doctor", "--seconds", "0"]])
+def test_a_missing_driver_is_none(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rmm._cuda.gpu, "driverGetVersion", lambda: 0)
+    main(arguments)
+    assert "driver for CUDA none\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["doctor", "--seconds", "0.01"]])
+def test_reasons_have_no_place_in_the_source(arguments: list[str]) -> None:
+    """The faults make each call for the driver's pools fail, and each allocation that is measured."""
+    faults = "cudaMemPoolCreate:1:cudaErrorNotSupported:1000,cudaMalloc:1:cudaErrorMemoryAllocation:1000"
+    environment = {**os.environ, "CUDASIM_FAULT": faults}
+    command = [sys.executable, "-m", "rmm", *arguments]
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert ".hpp" not in done.stdout
+    if cuda_backend == "sim":
+        assert "    shared by fabric no: cudaErrorNotSupported operation not supported\n" in done.stdout
 
 
 def test_demo_shows_a_line_for_each_resource(capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,7 +265,9 @@ def test_kinds_of_memory_that_the_driver_refuses_are_reported(command: str) -> N
     assert "cudaErrorNotPermitted" in lines[-2][3]
     if command == "doctor":
         assert lines[0][2] == "fd"
-        assert lines[0][3].startswith("no: The driver refused to create shareable memory (file descriptors): CUDA error")
+        assert lines[0][3].startswith(
+            "no: The driver refused to create shareable memory (file descriptors): CUDA error"
+        )
 
 
 def test_the_doctor_names_a_missing_device() -> None:

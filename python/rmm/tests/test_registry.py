@@ -17,6 +17,7 @@ import pytest
 import rmm
 from rmm._build_facts import cuda_backend
 from rmm._cuda import gpu
+from rmm.pylibrmm.memory_resource._registry import registered_resources
 
 
 def test_the_initial_resource_is_that_of_the_runtime() -> None:
@@ -105,11 +106,90 @@ def test_reinitialize_takes_devices(second_device: int) -> None:
     assert rmm.mr.get_per_device_resource_type(second_device) is rmm.mr.CudaMemoryResource
 
 
-def test_reinitialize_refuses_unknown_devices(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(gpu.CUDARuntimeError, match="invalid device"):
-        rmm.reinitialize(devices=1000)
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"devices": 1000}, ValueError, "no device 1000"),
+        ({"devices": [0, 1000]}, ValueError, "no device 1000"),
+        ({"devices": [0, -1]}, ValueError, "no device -1"),
+        ({"devices": "0"}, TypeError, "str"),
+        ({"pool_allocator": True, "initial_pool_size": "2k"}, ValueError, "Could not parse"),
+        ({"pool_allocator": True, "maximum_pool_size": "much"}, ValueError, "Could not parse"),
+        ({"pool_allocator": True, "initial_pool_size": 1000}, RuntimeError, "multiple of 256"),
+        ({"pool_allocator": True, "maximum_pool_size": 1000}, RuntimeError, "multiple of 256"),
+        (
+            {"pool_allocator": True, "initial_pool_size": "2MiB", "maximum_pool_size": "1MiB"},
+            RuntimeError,
+            "exceeds the maximum",
+        ),
+        ({"logging": True}, ValueError, "log_file_name"),
+    ],
+)
+def test_reinitialize_with_bad_arguments_changes_nothing(
+    arguments: dict[str, Any], error: type[Exception], text: str, second_device: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rmm.mr.set_per_device_resource(0, rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB"))
+    rmm.mr.set_per_device_resource(second_device, rmm.mr.ManagedMemoryResource())
+    before = registered_resources()
+    numbers = {device: id(resource) for device, resource in before.items()}
+    del before
+    with pytest.raises(error, match=text):
+        rmm.reinitialize(**arguments)
+    assert {device: id(resource) for device, resource in registered_resources().items()} == numbers
+    assert repr(rmm.mr.get_current_device_resource()) == "PoolMemoryResource(CudaMemoryResource())"
     assert gpu.getDevice() == 0
-    capfd.readouterr()
+    assert capfd.readouterr().err == ""
+
+
+too_large: dict[str, Any] = {"pool_allocator": True, "initial_pool_size": "1024TiB"}
+
+
+def test_reinitialize_that_fails_sets_resources_again_that_hold_no_memory(second_device: int) -> None:
+    rmm.mr.set_per_device_resource(0, rmm.mr.ManagedMemoryResource())
+    rmm.mr.set_per_device_resource(second_device, rmm.mr.PinnedHostMemoryResource())
+    before = registered_resources()
+    gpu.setDevice(second_device)
+    with pytest.raises(MemoryError):
+        rmm.reinitialize(devices=[0, second_device], **too_large)
+    assert gpu.getDevice() == second_device
+    assert registered_resources() == before
+
+
+def test_reinitialize_that_fails_sets_a_pool_again_that_is_in_use(small_pool: rmm.mr.PoolMemoryResource) -> None:
+    buffer = rmm.DeviceBuffer(size=1000)
+    number = id(small_pool)
+    rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(small_pool))
+    in_use = rmm.DeviceBuffer(size=1000)
+    adaptor = id(rmm.mr.get_current_device_resource())
+    with pytest.raises(MemoryError):
+        rmm.reinitialize(**too_large)
+    resource: Any = rmm.mr.get_current_device_resource()
+    assert (id(resource), id(resource.upstream_mr)) == (adaptor, number)
+    assert (buffer.size, in_use.size) == (1000, 1000)
+
+
+@pytest.mark.usefixtures("device_alone")
+def test_reinitialize_releases_a_pool_that_nothing_uses_before_it_makes_a_new_one() -> None:
+    free = rmm.mr.available_device_memory()[0]
+    most = free // 4 * 3 // 256 * 256
+    rmm.reinitialize(pool_allocator=True, initial_pool_size=most)
+    rmm.reinitialize(pool_allocator=True, initial_pool_size=most)  # two do not fit
+    with pytest.raises(MemoryError):
+        rmm.reinitialize(**too_large)
+    assert type(rmm.mr.get_current_device_resource()) is rmm.mr.CudaMemoryResource
+    if cuda_backend == "sim":
+        assert rmm.mr.available_device_memory()[0] == free
+
+
+def test_reinitialize_that_fails_on_one_device_leaves_no_new_resource_on_another(
+    second_device: int, tmp_path: Path
+) -> None:
+    rmm.mr.set_per_device_resource(0, rmm.mr.ManagedMemoryResource())
+    (tmp_path / "x.dev1.csv").mkdir()
+    with pytest.raises(rmm.LogFileError):
+        rmm.reinitialize(devices=[0, second_device], logging=True, log_file_name=str(tmp_path / "x.csv"))
+    assert type(rmm.mr.get_per_device_resource(0)) is rmm.mr.ManagedMemoryResource
+    assert type(rmm.mr.get_per_device_resource(second_device)) is rmm.mr.CudaMemoryResource
 
 
 def test_logging_needs_a_name() -> None:

@@ -15,6 +15,7 @@ import rmm
 import rmm.allocators
 from rmm import _installation, _ucx
 from rmm._build_facts import cuda_backend
+from rmm._commands.capabilities import allocates, has_managed_memory, is_made, reason_of, version_text, yes_or_why_not
 from rmm._cuda import _runtime, gpu
 
 MIB = 1 << 20
@@ -51,7 +52,7 @@ def describe() -> Iterator[str]:
     """Yields lines that describe the machine and this process."""
     yield f"rmm {rmm.__version__} in {os.path.dirname(rmm.__file__)}, Python {sys.version.split()[0]}"
     runtime = "simulated CUDA runtime" if cuda_backend == "sim" else "CUDA runtime"
-    yield f"{runtime} {_version(gpu.runtimeGetVersion())}, driver for CUDA {_version(gpu.driverGetVersion())}"
+    yield f"{runtime} {version_text(gpu.runtimeGetVersion())}, driver for CUDA {version_text(gpu.driverGetVersion())}"
     for device in range(_device_count()):
         yield ""
         yield from _describe_device(device)
@@ -72,10 +73,6 @@ def _device_count() -> int:
         return 0
 
 
-def _version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}" if number else "none"
-
-
 def _describe_device(device: int) -> Iterator[str]:
     before = gpu.getDevice()
     gpu.setDevice(device)
@@ -87,7 +84,7 @@ def _describe_device(device: int) -> Iterator[str]:
         yield f"  current resource   {rmm.mr.get_per_device_resource(device)!r}"
         yield f"  recommended        {rmm.mr.ConfiguredMemoryResource('recommended').explanation.splitlines()[-1]}"
         for name, is_there in _capabilities:
-            yield f"  {name:<18} {_yes_or_why_not(is_there)}"
+            yield f"  {name:<18} {yes_or_why_not(is_there)}"
         peers = [str(peer) for peer in range(gpu.getDeviceCount()) if peer != device and _can_access(device, peer)]
         yield f"  peers              {', '.join(peers) or 'none'}"
     finally:
@@ -103,41 +100,16 @@ def _has_virtual_memory() -> bool:
     return rmm.mr.ElasticPoolMemoryResource().has_virtual_memory
 
 
-def _allocates(make: Callable[[], rmm.mr.DeviceMemoryResource]) -> Callable[[], bool]:
-    """Tries the smallest allocation: the driver may refuse memory of a kind that the device's attributes promise."""
-
-    def allocates() -> bool:
-        rmm.DeviceBuffer(size=1, mr=make())
-        return True
-
-    return allocates
-
-
-def _is_made(make: Callable[[], object]) -> Callable[[], bool]:
-    def is_made() -> bool:
-        make()
-        return True
-
-    return is_made
-
-
 _capabilities: tuple[tuple[str, Callable[[], bool]], ...] = (
     ("virtual memory", _has_virtual_memory),
-    ("  shared by fd", _allocates(lambda: rmm.mr.ElasticPoolMemoryResource(share_descriptors=True))),
-    ("  shared by fabric", _allocates(lambda: rmm.mr.ElasticPoolMemoryResource(share_fabric=True))),
-    ("driver's pools", _is_made(rmm.mr.CudaAsyncMemoryResource)),
-    ("  shared by IPC", _allocates(lambda: rmm.mr.CudaAsyncMemoryResource(enable_ipc=True))),
-    ("  shared by fabric", _allocates(lambda: rmm.mr.CudaAsyncMemoryResource(enable_fabric=True))),
-    ("managed memory", _is_made(rmm.mr.ManagedMemoryResource)),
-    ("host's memory", _is_made(rmm.mr.SystemMemoryResource)),
+    ("  shared by fd", allocates(lambda: rmm.mr.ElasticPoolMemoryResource(share_descriptors=True))),
+    ("  shared by fabric", allocates(lambda: rmm.mr.ElasticPoolMemoryResource(share_fabric=True))),
+    ("driver's pools", is_made(rmm.mr.CudaAsyncMemoryResource)),
+    ("  shared by IPC", allocates(lambda: rmm.mr.CudaAsyncMemoryResource(enable_ipc=True))),
+    ("  shared by fabric", allocates(lambda: rmm.mr.CudaAsyncMemoryResource(enable_fabric=True))),
+    ("managed memory", has_managed_memory),
+    ("host's memory", is_made(rmm.mr.SystemMemoryResource)),
 )
-
-
-def _yes_or_why_not(is_there: Callable[[], bool]) -> str:
-    try:
-        return "yes" if is_there() else "no"
-    except Exception as error:
-        return f"no: {str(error).splitlines()[0].removeprefix('std::bad_alloc: ')}"
 
 
 _prefixes = ("RMM_", "PYTORCH_", "NUMBA_CUDA_", "CUPY_", "XLA_PYTHON_CLIENT_", "XLA_CLIENT_MEM_")
@@ -228,7 +200,7 @@ def measure(seconds: float) -> Iterator[str]:
             resource = make()
             times = [_nanoseconds(resource, size, seconds / 2) for size in (256, MIB)]
         except Exception as error:
-            yield f"  {name:<29} {str(error).splitlines()[0]}"
+            yield f"  {name:<29} {reason_of(error)}"
         else:
             yield f"  {name:<29} {times[0]:>10,.0f} {times[1]:>10,.0f}"
 
@@ -265,7 +237,7 @@ def advise() -> list[str]:
         return found
     driver, runtime = gpu.driverGetVersion(), gpu.runtimeGetVersion()
     if driver < runtime // 1000 * 1000:
-        found.append(f"The driver is for CUDA {_version(driver)}; CUDA {_version(runtime)} needs a newer one.")
+        found.append(f"The driver is for CUDA {version_text(driver)}; CUDA {version_text(runtime)} needs a newer one.")
     if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
         found.append("Each kernel is waited for, which hides what allocation costs:  unset CUDA_LAUNCH_BLOCKING")
     if isinstance(rmm.mr.get_current_device_resource(), rmm.mr.CudaMemoryResource):

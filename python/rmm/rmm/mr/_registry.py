@@ -5,22 +5,29 @@ from __future__ import annotations
 
 import atexit
 import warnings
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from operator import index
 from typing import SupportsIndex
 
 from rmm._cuda import gpu
 from rmm.pylibrmm.memory_resource import (
+    CallbackMemoryResource,
     CudaMemoryResource,
     DeviceMemoryResource,
     LoggingResourceAdaptor,
     ManagedMemoryResource,
     PoolMemoryResource,
+    UpstreamResourceAdaptor,
     get_current_device_resource,
     get_per_device_resource,
     set_per_device_resource,
 )
+from rmm.pylibrmm.memory_resource._adaptors import name_of_log
+from rmm.pylibrmm.memory_resource._capabilities import _Keeper
+from rmm.pylibrmm.memory_resource._pools import expect_pool_sizes
 from rmm.pylibrmm.memory_resource._registry import (
+    expect_device,
     forget_registered_resources,
     registered_resources,
     without_trace,
@@ -53,6 +60,7 @@ def _initialize(
     log_file_name: str | None = None,
 ) -> None:
     """Replaces the resources as `rmm.reinitialize` does, but calls no hooks."""
+    numbers = [0] if devices is None else _numbers_of(devices)
 
     def make() -> DeviceMemoryResource:
         resource: DeviceMemoryResource = ManagedMemoryResource() if managed_memory else CudaMemoryResource()
@@ -62,19 +70,40 @@ def _initialize(
             resource = LoggingResourceAdaptor(resource, log_file_name)
         return resource
 
-    numbers = [0] if devices is None else _numbers_of(devices)
-    forget_registered_resources()
     try:
         before = gpu.getDevice()
     except gpu.CUDARuntimeError as error:
+        forget_registered_resources()
         warnings.warn(f"No resource was set, because there is no CUDA device: {error}", stacklevel=3)
         return
+    for device in numbers:
+        expect_device(device)
+    if pool_allocator:
+        expect_pool_sizes(initial_pool_size, maximum_pool_size)
+    if logging:
+        name_of_log(log_file_name)  # raises ValueError if no log is named
+    earlier = {device: _reference_to(without_trace(each)) for device, each in registered_resources().items()}
+    forget_registered_resources()  # first, because an old pool and a new one may not fit together
     try:
         for device in numbers:
             gpu.setDevice(device)
             set_per_device_resource(device, make())
+    except BaseException:
+        forget_registered_resources()
+        for device, reference in earlier.items():
+            resource = reference()
+            if resource is not None:
+                set_per_device_resource(device, resource)
+        raise
     finally:
         gpu.setDevice(before)
+
+
+def _reference_to(resource: DeviceMemoryResource) -> Callable[[], DeviceMemoryResource | None]:
+    """Returns a function that returns the resource, or None if that is gone. It keeps only a resource that holds no memory."""
+    if isinstance(resource, (UpstreamResourceAdaptor, CallbackMemoryResource, _Keeper)):
+        return weakref.ref(resource)
+    return lambda: resource
 
 
 def _log_of(resource: DeviceMemoryResource) -> LoggingResourceAdaptor | None:

@@ -146,6 +146,15 @@ def _log_file_name_of_device(name, int device):
     return f"{root}.dev{device}{extension}"
 
 
+def name_of_log(log_file_name):
+    """Returns the name, or the one in RMM_LOG_FILE if it is None. Raises ValueError if that names no file either."""
+    if log_file_name is None:
+        log_file_name = os.environ.get("RMM_LOG_FILE")
+    if not log_file_name:
+        raise ValueError("RMM log file must be specified either using log_file_name= argument or RMM_LOG_FILE environment variable")
+    return log_file_name
+
+
 @cython.no_gc_clear
 cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
     """An adaptor that writes each allocation and deallocation to a CSV file.
@@ -179,11 +188,7 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, log_file_name=None):
         cdef resource_ptr upstream = upstream_mr.c_obj
-        if log_file_name is None:
-            log_file_name = os.environ.get("RMM_LOG_FILE")
-        if not log_file_name:
-            raise ValueError("RMM log file must be specified either using log_file_name= argument or RMM_LOG_FILE environment variable")
-        self._log_file_name = _log_file_name_of_device(log_file_name, c_current_device())
+        self._log_file_name = _log_file_name_of_device(name_of_log(log_file_name), c_current_device())
         cdef string c_name = os.fsencode(self._log_file_name)
         with nogil:
             self.c_obj = make_logging(upstream, c_name)

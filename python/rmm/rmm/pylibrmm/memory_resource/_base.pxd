@@ -29,6 +29,7 @@ cdef class DeviceMemoryResource:
     # A copy also keeps the Python functions that the resource calls, through lent_callables.
     cdef shared_ptr[device_memory_resource] c_obj
     cdef shared_ptr[lent_callables] _lent
+    cdef object __weakref__
     cdef object _failure_callback  # of a pool
     cdef immediate_resource* _immediate
     cdef device_memory_resource* _asked  # the resource for which `_immediate` was looked up

@@ -48,6 +48,11 @@ using binning = rmm::mr::binning_memory_resource<rmm::mr::device_memory_resource
   return made;
 }
 
+struct pool_sizes : rmm::mr::detail::growing_pool {
+  /// Throws the exception of a pool's constructor if it refuses the sizes. Needs no device.
+  static void check(std::size_t initial, std::optional<std::size_t> maximum) { check_sizes(initial, maximum); }
+};
+
 /// A block of an elastic pool, exported for another process. Python closes the descriptors.
 struct exported_block {
   std::size_t offset_bytes{};

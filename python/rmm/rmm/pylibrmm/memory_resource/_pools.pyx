@@ -83,6 +83,7 @@ cdef extern from "pylibrmm/memory_resource/_pools.hpp" namespace "rmm_python" no
         const elastic_pool_memory_resource&, const void*, size_t) except +
     exported_block c_export_fabric "rmm_python::export_fabric"(
         const elastic_pool_memory_resource&, const void*, size_t) except +
+    void c_check_pool_sizes "rmm_python::pool_sizes::check"(size_t, optional[size_t]) except +raise_error
     void c_check_configuration "rmm_python::check_configuration"(string) except +raise_error
     resource_ptr make_configured(string, string&) except +raise_error
     resource_ptr make_binning(resource_ptr, int, int) except +raise_error
@@ -665,6 +666,12 @@ cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
         with nogil:
             self.c_obj = make_cached(upstream, c_initial, c_maximum, c_block)
         self._finalizer = finalizer_of(self)
+
+
+def expect_pool_sizes(initial_pool_size, maximum_pool_size):
+    """Raises the exception of `PoolMemoryResource` if it refuses the sizes. Needs no device."""
+    cdef size_t c_initial = 0 if initial_pool_size is None else pool_size_of(initial_pool_size)
+    c_check_pool_sizes(c_initial, optional_pool_size(maximum_pool_size))
 
 
 def pool_behind(resource):

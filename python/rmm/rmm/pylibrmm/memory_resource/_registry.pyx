@@ -119,7 +119,7 @@ cpdef DeviceMemoryResource get_per_device_resource(int device):
 cdef object _device_count = device_count  # a C variable, which exists until the process ends
 
 
-cdef expect_device(int device):
+cpdef expect_device(int device):
     """Raises ValueError if there is no such device. Accepts any number from 0 up if the runtime does not tell how many there are."""
     status, count = _device_count()
     if device < 0 or (status == 0 and device >= count):
