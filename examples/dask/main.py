@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two Dask workers with an elastic pool each: a buffer goes from one to the other, and unused memory goes back to the devices.
+"""Two Dask workers with a pool each: a buffer goes from one to the other, and unused memory goes back to the devices.
 
-- `python main.py`: two GPUs, through Dask-CUDA
-- `python main.py --protocol ucx`: the same, with transfers from device to device
+- `python main.py`: two GPUs, through Dask-CUDA, with elastic pools
+- `python main.py --protocol ucx`: the same with plain pools, whose memory UCX sends from device to device
 - `python main.py --simulated`: two processes with simulated devices, if rmm is built on the simulator
 """
 
@@ -50,8 +50,8 @@ def print_memory(client: Client, workers: list[str], when: str) -> None:
         print(f"{when}: worker {number} uses {used // MIB} MiB of {held // MIB} MiB in its pool")
 
 
-def use(client: Client) -> None:
-    client.register_plugin(RMMPlugin("elastic,max=80%"))
+def use(client: Client, configuration: str) -> None:
+    client.register_plugin(RMMPlugin(configuration))
     first, second = workers = list(client.scheduler_info()["workers"])
     text = b"from one worker to the other"
     made = client.submit(make_buffer, text, workers=[first])
@@ -76,8 +76,9 @@ def main() -> None:
         from dask_cuda import LocalCUDACluster
 
         cluster = LocalCUDACluster(n_workers=2, protocol=options.protocol)
+    configuration = "pool,initial=50%" if options.protocol.startswith("ucx") else "elastic,max=80%"
     with cluster, Client(cluster) as client:
-        use(client)
+        use(client, configuration)
 
 
 if __name__ == "__main__":

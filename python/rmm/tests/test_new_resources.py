@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,39 @@ def test_a_front_cache_gives_back_to_its_upstream(cuda: rmm.mr.CudaMemoryResourc
         rmm.mr.CachedMemoryResource(cuda, block_size=0)
     with pytest.raises(MemoryError):
         rmm.DeviceBuffer(size=2 * MIB, mr=rmm.mr.CachedMemoryResource(cuda, maximum_size=MIB))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB"),
+        lambda: rmm.mr.ConfiguredMemoryResource("pool,initial=4MiB"),
+        lambda: rmm.mr.ConfiguredMemoryResource("pool,initial=4MiB,thread_safe,statistics"),
+    ],
+)
+@pytest.mark.usefixtures("device_alone")
+def test_a_pool_gives_whole_blocks_back(make: Callable[[], Any]) -> None:
+    free = free_memory()
+    pool = make()
+    buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+    other = rmm.DeviceBuffer(size=8 * MIB, mr=pool)
+    held = pool.pool_size()
+    assert held >= 12 * MIB
+    del other
+    assert pool.trim_to(held) == 0
+    assert pool.trim_to("4MiB") == held - 4 * MIB
+    assert pool.trim_to(0) == 0  # its only block is in use
+    assert pool.pool_size() == 4 * MIB
+    del buffer
+    assert pool.trim_to(0) == 4 * MIB
+    assert pool.pool_size() == 0
+    assert free_memory() == free
+
+
+@pytest.mark.parametrize("text", ["cuda", "arena,size=4MiB"])
+def test_a_configured_resource_that_cannot_give_back_returns_0(text: str) -> None:
+    resource = rmm.mr.ConfiguredMemoryResource(text)
+    assert resource.trim_to("1MiB") == resource.release_unused() == 0
 
 
 @pytest.mark.usefixtures("device_alone")

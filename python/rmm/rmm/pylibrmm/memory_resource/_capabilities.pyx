@@ -202,8 +202,8 @@ class _Binned(_Suballocator):
         return self.bin_mrs
 
 
-class _Trimmable:
-    """A resource that can give unused memory back."""
+class _TrimmableOnRequest:
+    """A resource that can give unused memory back, and which programs that trim whatever they find leave as it is."""
 
     __slots__ = ()
 
@@ -220,7 +220,7 @@ class _Trimmable:
         Returns
         -------
         int
-            The bytes given back.
+            The bytes given back. 0 if a configured resource cannot give memory back.
 
         Examples
         --------
@@ -235,6 +235,12 @@ class _Trimmable:
         with nogil:
             given_back = c_trim_to(mr, kept)
         return given_back
+
+
+class _Trimmable(_TrimmableOnRequest):
+    """A resource that can give unused memory back."""
+
+    __slots__ = ()
 
     def release_unused(self):
         """Give all unused memory back.

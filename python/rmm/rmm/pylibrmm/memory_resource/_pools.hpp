@@ -10,7 +10,6 @@
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
-#include <rmm/mr/trimmable_resource.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -125,14 +124,6 @@ inline void check_configuration(std::string const& text)
   explanation = made.explanation();
   check_captures(innermost(*made));
   return made.share();
-}
-
-/// Gives the memory back that a pool does not use.
-inline void give_back_unused(rmm::mr::device_memory_resource* resource) noexcept
-{
-  using pool = rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>;  // which is no trimmable_resource
-  if (auto* const plain = dynamic_cast<pool*>(resource)) { static_cast<void>(plain->trim_to(0)); }
-  if (auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(resource)) { trimmable->release_unused(); }
 }
 
 }  // namespace rmm_python

@@ -6,7 +6,7 @@ from typing_extensions import disjoint_base
 
 from rmm.mr._exported_memory import ExportedMemory
 from rmm.pylibrmm.memory_resource._base import DeviceMemoryResource, UpstreamResourceAdaptor
-from rmm.pylibrmm.memory_resource._capabilities import _Pool, _Suballocator, _Trimmable
+from rmm.pylibrmm.memory_resource._capabilities import _Pool, _Suballocator, _Trimmable, _TrimmableOnRequest
 from rmm.pylibrmm.scopes import tag as _tag
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 @disjoint_base
-class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
+class PoolMemoryResource(UpstreamResourceAdaptor, _Pool, _TrimmableOnRequest):
     def __new__(
         cls,
         upstream_mr: DeviceMemoryResource,

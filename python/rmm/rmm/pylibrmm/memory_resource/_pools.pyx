@@ -28,7 +28,7 @@ from rmm.pylibrmm.scopes cimport tag
 
 from rmm.pylibrmm._attributes import describe_attribute
 from rmm.pylibrmm.memory_resource._base import _Finalizer
-from rmm.pylibrmm.memory_resource._capabilities import _Binned, _Pool, _Suballocator, _Trimmable
+from rmm.pylibrmm.memory_resource._capabilities import _Binned, _Pool, _Suballocator, _Trimmable, _TrimmableOnRequest
 
 __all__ = [
     "ArenaMemoryResource", "BinningMemoryResource", "CachedMemoryResource", "ConfiguredMemoryResource",
@@ -88,7 +88,10 @@ cdef extern from "pylibrmm/memory_resource/_pools.hpp" namespace "rmm_python" no
     resource_ptr make_configured(string, string&) except +raise_error
     resource_ptr make_binning(resource_ptr, int, int) except +raise_error
     void add_bin_to(resource_ptr, size_t, resource_ptr) except +raise_error
-    void give_back_unused(device_memory_resource*)
+
+
+cdef extern from "pylibrmm/memory_resource/_suballocators.hpp" namespace "rmm_python" nogil:
+    size_t c_trim_to "rmm_python::trim_to"(device_memory_resource*, size_t) except +
 
 
 ctypedef exported_block (*export_function)(const elastic_pool_memory_resource&, const void*, size_t) except + nogil
@@ -104,7 +107,7 @@ cdef class _Finalization:
         cdef resource_ptr pool = self.pool.lock()
         if pool.get() != NULL and self.lent.get() != NULL and (<lent_functions*>self.lent.get()).has_live():
             with nogil:
-                give_back_unused(pool.get())
+                c_trim_to(pool.get(), 0)
 
 
 cdef object finalizer_of(UpstreamResourceAdaptor pool):
@@ -122,7 +125,7 @@ cdef object finalizer_of(UpstreamResourceAdaptor pool):
 
 
 @cython.no_gc_clear
-cdef class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
+cdef class PoolMemoryResource(UpstreamResourceAdaptor, _Pool, _TrimmableOnRequest):
     """A pool: it takes large blocks from `upstream_mr` and allocates parts of them. It reuses freed memory in the order of streams.
 
     Parameters

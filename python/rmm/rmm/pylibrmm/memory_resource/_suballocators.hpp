@@ -41,8 +41,12 @@ namespace rmm_python {
 /// Calls trim_to() of the resource below all adaptors, and returns its result; 0 if that resource has no such function.
 [[nodiscard]] inline std::size_t trim_to(rmm::mr::device_memory_resource* resource, std::size_t bytes)
 {
-  auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(&innermost(*resource));
-  return trimmable != nullptr ? trimmable->trim_to(bytes) : 0;
+  using pool      = rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>;  // which is no trimmable_resource
+  auto& found     = innermost(*resource);
+  auto* const any = dynamic_cast<rmm::mr::trimmable_resource*>(&found);
+  if (any != nullptr) { return any->trim_to(bytes); }
+  auto* const plain = dynamic_cast<pool*>(&found);
+  return plain != nullptr ? plain->trim_to(bytes) : 0;
 }
 
 /// Calls `use` with the resource below all adaptors if that is a suballocator. Returns whether it is.
