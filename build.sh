@@ -16,9 +16,10 @@ To see it work:
   demo          build the demo and run it
   test          build and run the functional tests of the library, the simulator, rmm-trace and the Python package
   test HEADER   build and run only the programs with the tests of this header: ./build.sh test include/rmm/device_buffer.hpp
-  test --all    everything that CI waits for: all tests with random tests of full length, packages, and in turn a sanitizer or a compiler
-Both install the Debian packages that are missing where they may, and say what is missing where they may not. They use a GPU
-if there is one, and the simulated CUDA runtime if there is none.
+  test --all    what CI runs: all tests with random tests of full length, packages, and one sanitizer or compiler, which changes
+                with each commit
+These commands, and those to develop, install missing Debian packages if you are root or `sudo -n` works; else they name them.
+demo and test use a GPU if there is one, else the simulated CUDA runtime.
 
 To build:
   (nothing)     build and install librmm, and rmm where its sources are
@@ -384,7 +385,7 @@ python_environment() {
     "$PYTHON" -m venv "$folder" || return 1
     "${pip[@]}" "${needs[@]}" || return 1
     if ! { [[ ${#more[@]} -eq 0 ]] || "${pip[@]}" "${more[@]}"; } || ! { [[ ${#lone[@]} -eq 0 ]] || "${pip[@]}" --no-deps "${lone[@]}"; }; then
-      say "pip cannot get ${*:2}: the tests beside them are skipped"
+      say "pip cannot get ${*:2}: the tests that need them are skipped"
       return 0
     fi
     printf '%s' "$complete" >"$folder/complete"
@@ -1082,7 +1083,7 @@ if wants aarch64; then run_aarch64; fi
 if wants python-asan; then run_python_asan; fi
 if wants coverage; then run_coverage; fi
 if [[ ${#LEFT_OUT[@]} -gt 0 ]]; then
-  say "Left out for want of headers or a program: ${LEFT_OUT[*]}"
+  say "Left out, because headers or a program are missing: ${LEFT_OUT[*]}"
   if wants matrix; then STATUS=1; fi
 fi
 if [[ ${#SUITES[@]} -gt 0 ]]; then summarize || STATUS=1; fi

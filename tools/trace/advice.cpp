@@ -93,11 +93,10 @@ advice advise(replays& trace, std::vector<std::string> configurations, progress&
     if (is_better) { result.best = result.tried.size() - 1; }
   }
   auto const& best = result.tried[*result.best];
-  result.why =
-    "It needs " + readable(*best.peak_reserved) + " at most, for " + readable(best.peak_live) +
-    " in use; the least of all tried is " + readable(least) +
-    ". Of those within 10 % of that it makes the fewest calls to the device: " + std::to_string(best.upstream_calls) +
-    ".";
+  result.why       = "It needs " + readable(*best.peak_reserved) + " at most, for " + readable(best.peak_live) +
+               " in use; the smallest peak of all configurations is " + readable(least) +
+               ". Of those within 10 % of that peak, it makes the fewest calls to the device: " +
+               std::to_string(best.upstream_calls) + ".";
   return result;
 }
 

@@ -61,7 +61,7 @@ constexpr char const* report_help = R"(rmm-trace report TRACE -o FILE [OPTION...
 Writes a page with the memory in use and reserved over time, a map of the pool, the largest and longest allocations, leaks,
 failures, and what the same program would have needed under other configurations.
 
-  -o, --output FILE         the page; - is standard output
+  -o, --output FILE         the page, or the figures with --json; - is standard output, the default with --json
       --what-if CONFIG      replay under this configuration; can be repeated. The first one supplies the reserved memory that
                             the page shows. Default: pool, elastic, cuda_async
       --no-what-if          replay nothing: faster, but reserved memory is shown only if TRACE has it
@@ -285,12 +285,12 @@ void warn_of_gaps(std::string const& path, recorded_file const& file)
     warn(damage + "; the figures describe the rest");
   }
   if (file.trace.lost != 0) {
-    warn(std::to_string(file.trace.lost) + " events could not be recorded; figures are too low by them");
+    warn(std::to_string(file.trace.lost) + " events could not be recorded: the figures are too low");
   }
   auto const unknown = rmm::tools::lifetimes{file.trace}.unknown_frees();
   if (unknown != 0) {
-    warn("frees whose allocations it lacks: " + std::to_string(unknown) +
-         ", because it began later or lost events; figures are too low by them");
+    warn("frees without an allocation in the trace: " + std::to_string(unknown) +
+         ", because it began later or lost events: the figures are too low");
   }
 }
 

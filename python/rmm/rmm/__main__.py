@@ -14,7 +14,7 @@ from rmm._commands.trace_program import run_trace_program
 from rmm._cuda.gpu import CUDARuntimeError
 
 commands = {
-    "info": "devices, their memory, and which resources they have",
+    "info": "devices, their memory, and which resources work there",
     "doctor": "what the machine and the process have, what calls cost here, and what to do",
     "demo": "time and memory that resources need for the same work",
     "nvtx-path": "the library for NVTX_INJECTION64_PATH, which makes tags of NVTX ranges",

@@ -64,7 +64,8 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
     A plug-in that ends sets the resource that the worker had before, unless the program has set another one since. Live buffers
     stay valid, because each keeps the resource that it came from. That resource goes when the last of them goes.
 
-    Until then the plug-in keeps the earlier resource. Do not give the workers another pool first: it would keep its memory.
+    Until it ends, the plug-in keeps the worker's earlier resource. If that is a pool, it keeps its memory beside that of the
+    new resource. So do not give workers a pool before they get the plug-in.
 
     A worker logs a warning if it talks UCX and its resource is an elastic pool or a pool of the driver, which UCX sends through
     the host. Use "pool" there.
@@ -187,7 +188,7 @@ def _memory(device: int) -> dict[str, int]:
 
 
 async def _metric(worker: Any, device: int) -> dict[str, int]:
-    """Replaces Dask's metric "rmm", which knows the size of no pool but `PoolMemoryResource`."""
+    """Replaces Dask's metric "rmm", which knows only the size of a `PoolMemoryResource`."""
     memory: dict[str, int] = await offload(_memory, device)
     return memory
 

@@ -114,7 +114,7 @@ def reinitialize(
 
 
 def is_initialized() -> bool:
-    """Return whether all devices with a resource have a usable one.
+    """Return True, because every device always has a usable resource.
 
     Returns
     -------

@@ -143,7 +143,8 @@ class Sleeper:
     """Memory in regions with tags. `pause` gives the memory of a tag back to the device, `resume` maps it to its addresses
     again.
 
-    Each device has one elastic pool. The functions of the module are those of one object; most programs need no other.
+    Each device has one elastic pool. The functions of the module are methods of one `Sleeper`, which is enough for most
+    programs.
 
     Parameters
     ----------
@@ -210,8 +211,8 @@ class Sleeper:
     def region(self, tag: str = "default", *, keep: Keep = False) -> Iterator[ElasticPoolMemoryResource]:
         """Let the memory that a block of code allocates sleep with a tag.
 
-        These are the tensors that PyTorch allocates on the thread and the current device, and what the thread allocates
-        from the pool that the block gets. Regions nest, and the innermost counts.
+        That is the memory of tensors that PyTorch allocates on the thread and the current device, and what the thread
+        allocates from the pool that the block gets. Regions nest, and the innermost counts.
 
         Parameters
         ----------
@@ -228,8 +229,10 @@ class Sleeper:
 
         Raises
         ------
+        ValueError
+            If `keep` has another value, or the tag ends with " (pageable)" or " (pinned)".
         RuntimeError
-            If the tag is asleep, or the device has no virtual memory.
+            If the tag is asleep or empty, or the device has no virtual memory.
 
         Examples
         --------
@@ -272,11 +275,11 @@ class Sleeper:
         cuda_graph : torch.cuda.CUDAGraph
             The graph.
         pool : optional
-            As of `torch.cuda.graph`: graphs with the same one share memory, if their tags are the same as well.
+            As in `torch.cuda.graph`. Graphs with the same pool and the same tag share memory.
         stream : torch.cuda.Stream, optional
-            As of `torch.cuda.graph`.
+            As in `torch.cuda.graph`.
         capture_error_mode : str, optional
-            As of `torch.cuda.graph`.
+            As in `torch.cuda.graph`.
         tag : str, optional
             The tag.
         keep : bool or {"pageable", "pinned"}, optional

@@ -177,7 +177,7 @@ def pop_statistics() -> Statistics | None:
 def statistics() -> Iterator[None]:
     """Enable statistics of the current device's resource in a `with` statement, and count from zero.
 
-    The block may make another device current: this one's resource is still the one that is counted.
+    If the block makes another device current, the resource of the first device is still the one that is counted.
 
     Raises
     ------

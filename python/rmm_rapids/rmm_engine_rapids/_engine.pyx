@@ -157,7 +157,7 @@ cdef class EngineMemoryResource(DeviceMemoryResource):
         Raises
         ------
         RuntimeError
-            If the resource keeps no memory or cannot give it back: ``elastic``, ``cached`` and ``cuda_async`` can.
+            If the resource is none of ``elastic``, ``cached``, ``cuda_async`` and ``pinned_pool``: others cannot give memory back.
         """
         cdef size_t released
         with nogil:

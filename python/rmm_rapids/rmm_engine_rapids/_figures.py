@@ -33,7 +33,7 @@ class Report:
     text: str  #: the same in words, as in the exception
     asked_bytes: int
     alignment_bytes: int
-    device: int | None  #: that was current
+    device: int | None  #: of the resource
     maximum_bytes: int | None  #: that the pool may reserve
     reserved_bytes: int | None
     live_bytes: int | None

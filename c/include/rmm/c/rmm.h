@@ -26,8 +26,8 @@
  *             default stream of the thread. All other streams are made by the program.
  * Devices     Any device may be current. Calls work on the resource's device, and leave the current device as it is.
  * Exit        Once the process begins to exit, functions no longer call CUDA: deallocation and destruction do
- *             nothing, other calls return RMM_C_UNAVAILABLE. In a child of fork(), the same holds for objects that the parent made,
- *             and for new ones if the parent had used CUDA through this library.
+ *             nothing, other calls return RMM_C_UNAVAILABLE. In a child of fork(), calls do the same with objects that the parent
+ *             made, and with new ones if the parent had used CUDA through this library.
  * Symbols     The library exports the functions of this header and nothing else. It shares no state with any other RMM of the
  *             process: no current resources, no announced captures, no tags. It stays loaded until the process ends.
  * Versions    While the name librmm_c.so.1 stays, functions, status codes and members of structs are only added, at the end.
@@ -98,7 +98,7 @@ typedef struct rmm_c_report {
 
   uint64_t asked_bytes;
   uint64_t alignment_bytes;
-  int64_t device; /* the current one; -1 if unknown */
+  int64_t device; /* the resource's; -1 if unknown */
 
   uint64_t maximum_bytes; /* the most that the pool may reserve */
   uint64_t reserved_bytes;
@@ -133,8 +133,9 @@ RMM_C_API rmm_c_status rmm_c_resource_create(char const* configuration,
                                              rmm_c_resource** resource) RMM_C_NOEXCEPT;
 
 /* Gives a resource up, which also ends rmm_c_serve_libraries() with it. It ends at once if none of its blocks is allocated, else in the
- * call that gives the last block back. Until then rmm_c_resource_deallocate() still takes the resource, and all other calls return
- * RMM_C_MISUSE. A null resource is ignored. RMM_C_MISUSE for a resource that was given up already, and for those of rmm_c_default_resource(). */
+ * call that gives the last block back. Until then rmm_c_resource_deallocate() and rmm_c_resource_device() still take the resource,
+ * and all other calls return RMM_C_MISUSE. A null resource is ignored. RMM_C_MISUSE for a resource that was given up already, and
+ * for those of rmm_c_default_resource(). */
 RMM_C_API rmm_c_status rmm_c_resource_destroy(rmm_c_resource* resource) RMM_C_NOEXCEPT;
 
 /* Returns the resource of a device that RMM_RESOURCE configures, or "recommended". The first call for a device makes it; it lives as
@@ -148,8 +149,9 @@ RMM_C_API rmm_c_status rmm_c_default_resource(int device, rmm_c_resource** resou
 RMM_C_API rmm_c_status rmm_c_resource_allocate(
   rmm_c_resource* resource, size_t bytes, size_t alignment, void* stream, void** block) RMM_C_NOEXCEPT;
 
-/* Gives a block back in the order of `stream`, with the size and alignment of its allocation. Work on the block that was
- * submitted to other streams has to be ordered before. Never fails. A null block is ignored. */
+/* Gives a block back in the order of `stream`, with the size and alignment of its allocation. If other streams have work on the
+ * block, order `stream` after that work. Returns no status: misuse only becomes this thread's last failure. A null block is
+ * ignored. */
 RMM_C_API void rmm_c_resource_deallocate(
   rmm_c_resource* resource, void* block, size_t bytes, size_t alignment, void* stream) RMM_C_NOEXCEPT;
 
@@ -166,7 +168,7 @@ RMM_C_API int rmm_c_resource_device(rmm_c_resource const* resource) RMM_C_NOEXCE
 typedef struct rmm_c_figures {
   size_t size; /* set it to sizeof(rmm_c_figures) before the call */
 
-  uint64_t live_blocks; /* allocated through this interface and not given back */
+  uint64_t live_blocks; /* not given back yet; includes calls in progress on other threads */
   uint64_t live_bytes;
   uint64_t free_bytes;
   uint64_t graph_bytes;  /* kept for CUDA graphs */

@@ -87,8 +87,13 @@ def enable(*frameworks: str) -> tuple[str, ...]:
 
     Raises
     ------
+    ValueError
+        If a name is none of these.
+    ModuleNotFoundError
+        If a named framework is not installed.
     RuntimeError
-        If "torch" or "warp" is named, and has no CUDA or finds no device, or the Warp is older than 1.13.
+        If "torch" or "warp" is named, and has no CUDA or finds no device; if the Warp is older than 1.13; or if PyTorch has
+        allocated already. Frameworks that come before the failing one are changed then.
 
     Examples
     --------

@@ -13,8 +13,9 @@ Or what a block of code allocates, by PyTorch's own allocator, which takes its s
 >>> with torch.cuda.use_mem_pool(mem_pool()):  # doctest: +SKIP
 ...     x = torch.zeros(1000, device="cuda")
 
-Memory goes back to the resource that it came from, which lives as long as any of it. Where there is not enough,
-`torch.OutOfMemoryError` is raised, with the report of the resource; in a PyTorch that it is not found in, `RuntimeError`.
+Memory goes back to the resource that it came from, which lives as long as any of it. If there is not enough memory,
+`torch.OutOfMemoryError` is raised, with the report of the resource. If RMM does not find this class in PyTorch's library,
+`RuntimeError` is raised instead.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class ExportedMemory:
     __slots__ = {  # noqa: RUF023 - in the order of the parameters
         "offset_bytes": "Where the block begins in its first chunk.",
         "nbytes": "Bytes of the block.",
-        "chunk_bytes": "Bytes of a chunk. Others can use whole chunks, with what else lies in them.",
+        "chunk_bytes": "Bytes of a chunk. Importers can access whole chunks, not only the block.",
         "descriptors": "A file descriptor for each chunk that the block touches. They are closed with this object.",
         "fabric_handles": "A fabric handle for each chunk that the block touches.",
         "__weakref__": "Weak references to this object.",
@@ -90,7 +90,7 @@ class ExportedMemory:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.descriptors:
             raise TypeError(
-                "descriptors mean nothing in other processes: send it with multiprocessing, which duplicates them"
+                "file descriptors are valid in one process only: send this object with multiprocessing, which duplicates them"
             )
         return ExportedMemory, (self.offset_bytes, self.nbytes, self.chunk_bytes, (), self.fabric_handles)
 

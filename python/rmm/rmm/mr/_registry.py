@@ -156,7 +156,7 @@ def get_current_device_resource_type() -> type[DeviceMemoryResource]:
 
 
 def is_initialized() -> bool:
-    """Return whether all devices with a resource have a usable one.
+    """Return True, because every device always has a usable resource.
 
     Returns
     -------
@@ -173,7 +173,9 @@ def is_initialized() -> bool:
 
 
 def enable_logging(log_file_name: str | None = None) -> None:
-    """Log the allocations from the resource of each device that has one; if none has, of device 0.
+    """Log the allocations from each device's resource that was set or used before this call; if none was, from device 0's.
+
+    Devices that are first used later are not logged.
 
     Parameters
     ----------
@@ -207,7 +209,9 @@ def enable_logging(log_file_name: str | None = None) -> None:
 
 
 def disable_logging() -> None:
-    """End the logging that `enable_logging` started.
+    """Remove the log from each device whose resource is a `LoggingResourceAdaptor`, also if `enable_logging` did not set it.
+
+    A log below another adaptor stays.
 
     Examples
     --------
@@ -226,7 +230,7 @@ def disable_logging() -> None:
 
 
 def get_log_filenames() -> dict[int, str | None]:
-    """Return the log of each device that a resource was set for.
+    """Return the log of each device whose resource was set or used.
 
     Returns
     -------

@@ -11,5 +11,6 @@ def expect_whole_calls(function: object, decorator: str) -> None:
     kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     if any(runs_in_pieces(function) for runs_in_pieces in kinds):
         raise TypeError(
-            f"{function!r} runs in pieces, between which others run: use {decorator} in a with statement inside it"
+            f"{function!r} is a coroutine or a generator, and other code runs between its parts: "
+            f"use {decorator} in a with statement without await or yield"
         )

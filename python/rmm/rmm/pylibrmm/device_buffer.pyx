@@ -180,7 +180,7 @@ cdef class DeviceBuffer:
     ----------
     ptr : int, optional
         The address of `size` bytes of host or device memory to copy. Without it, the memory is uninitialised. If `stream` is the
-        default stream, the copy is complete on return. Otherwise, the source has to stay until `stream` has reached the copy.
+        default stream, the copy is complete on return. Otherwise, keep the source, unchanged, until the copy on `stream` is done.
     size : int, optional
         The bytes.
     stream : rmm.pylibrmm.stream.Stream, optional
@@ -392,7 +392,8 @@ cdef class DeviceBuffer:
         b : bytes-like
             A contiguous host buffer of bytes.
         stream : rmm.pylibrmm.stream.Stream, optional
-            The stream of the copy and of the buffer. If it is the default stream, the copy is complete on return.
+            The stream of the copy and of the buffer. If it is the default stream, the copy is complete on return. Otherwise, keep
+            page-locked `b`, unchanged, until the copy is done.
 
         Returns
         -------
@@ -430,9 +431,11 @@ cdef class DeviceBuffer:
         Raises
         ------
         TypeError
-            If `source` has neither `__cuda_array_interface__` nor `__dlpack__`.
+            If `source` has neither `__cuda_array_interface__` nor `__dlpack__`, or if the interface has values of wrong types.
         ValueError
-            If the array is not contiguous, or describes itself wrongly.
+            If the array is not contiguous, or its interface is wrong in another way.
+        BufferError
+            If `source` gives a DLPack capsule of an unknown version.
 
         Examples
         --------
@@ -502,6 +505,9 @@ cdef class DeviceBuffer:
     cpdef copy_from_host(self, ary, Stream stream=_default_stream):
         """Copy host memory to the beginning of the buffer.
 
+        If `stream` is not the default stream, the copy may not be complete on return. Then keep page-locked `ary`, unchanged, until
+        it is.
+
         Parameters
         ----------
         ary : bytes-like
@@ -511,6 +517,8 @@ cdef class DeviceBuffer:
 
         Raises
         ------
+        TypeError
+            If `ary` is None.
         ValueError
             If `ary` is larger than the buffer.
 
@@ -533,7 +541,9 @@ cdef class DeviceBuffer:
             copy(self.c_data(), &hb[0], size, stream, device_of_buffer(self))
 
     cpdef copy_from_device(self, cuda_ary, Stream stream=_default_stream):
-        """Copy an array in device memory to the beginning of the buffer.
+        """Copy an array in device memory to the beginning of the buffer. The copy waits for work of the stream that the array names.
+
+        If `stream` is not the default stream, the copy may not be complete on return. Then keep the array, unchanged, until it is.
 
         Parameters
         ----------
@@ -607,12 +617,13 @@ cdef class DeviceBuffer:
         new_capacity : int
             The bytes.
         stream : rmm.pylibrmm.stream.Stream, optional
-            The stream of a new allocation, which becomes the stream of the buffer.
+            The stream of a new allocation. It becomes the stream of the buffer in any case: also if it is left out, if nothing is
+            allocated, and if the call fails. Order it after the buffer's previous stream.
 
         Raises
         ------
         MemoryError
-            If there is not enough memory. The content is unchanged then.
+            If there is not enough memory. The content is unchanged then, and only the stream has changed.
 
         Examples
         --------
@@ -637,12 +648,13 @@ cdef class DeviceBuffer:
         new_size : int
             The bytes.
         stream : rmm.pylibrmm.stream.Stream, optional
-            The stream of a new allocation, which becomes the stream of the buffer.
+            The stream of a new allocation. It becomes the stream of the buffer in any case: also if it is left out, if nothing is
+            allocated, and if the call fails. Order it after the buffer's previous stream.
 
         Raises
         ------
         MemoryError
-            If there is not enough memory. Size and content are unchanged then.
+            If there is not enough memory. Size and content are unchanged then, and only the stream has changed.
 
         Examples
         --------
@@ -876,7 +888,8 @@ cpdef DeviceBuffer to_device(const unsigned char[::1] b, Stream stream=_default_
     b : bytes-like
         A contiguous host buffer of bytes: `bytes`, `bytearray`, a NumPy array of `uint8`, ...
     stream : rmm.pylibrmm.stream.Stream, optional
-        The stream of the copy and of the buffer. If it is the default stream, the copy is complete on return.
+        The stream of the copy and of the buffer. If it is the default stream, the copy is complete on return. Otherwise, keep
+        page-locked `b`, unchanged, until the copy is done.
 
     Returns
     -------
@@ -897,6 +910,8 @@ cpdef DeviceBuffer to_device(const unsigned char[::1] b, Stream stream=_default_
 
 cpdef void copy_ptr_to_host(uintptr_t db, unsigned char[::1] hb, Stream stream=_default_stream) except *:
     """Copy device memory to host memory.
+
+    If `stream` is not the default stream and `hb` is page-locked, the copy may not be complete on return.
 
     Parameters
     ----------
@@ -932,6 +947,9 @@ cpdef void copy_ptr_to_host(uintptr_t db, unsigned char[::1] hb, Stream stream=_
 cpdef void copy_host_to_ptr(const unsigned char[::1] hb, uintptr_t db, Stream stream=_default_stream) except *:
     """Copy host memory to device memory.
 
+    If `stream` is not the default stream, the copy may not be complete on return. Then keep page-locked `hb`, unchanged, until it
+    is.
+
     Parameters
     ----------
     hb : bytes-like
@@ -964,6 +982,8 @@ cpdef void copy_host_to_ptr(const unsigned char[::1] hb, uintptr_t db, Stream st
 
 cpdef void copy_device_to_ptr(uintptr_t d_src, uintptr_t d_dst, size_t count, Stream stream=_default_stream) except *:
     """Copy device memory to device memory.
+
+    If `stream` is not the default stream, the copy may not be complete on return. Then keep the source, unchanged, until it is.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ cdef c_level checked(level) except *:
 
 cdef level_of(c_level number):
     if number == c_level.n_levels and _level_type is logging_level:
-        return logging_level.OFF  # the level n_levels was set, then another level as a logging_level, which has no n_levels
+        return logging_level.OFF  # set as level_enum.n_levels, which logging_level lacks; the last level was set as a logging_level
     return _level_type(<int32_t>number)
 
 

@@ -141,7 +141,7 @@ cdef class GraphMemory:
     def release(self, Stream stream not None):
         """Release the memory, so that pools reuse it in the order of `stream`.
 
-        Without this call, they reuse it after they next wait for the device.
+        Without this call, pools reuse it when this object has ended and they have next waited for the device.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ cdef class capture_scope:
         if self.memory is None:
             raise ValueError("the object is no scope: its constructor raised an exception, or did not run")
         if self._scope.get() != NULL:
-            raise RuntimeError("this capture is announced already: make a capture_scope for each with statement")
+            raise RuntimeError("this capture_scope is in use: make another one for a nested with statement")
         self._scope.reset(new cpp_capture_scope(self._stream.view(), self.memory._memory))
         return self.memory
 

@@ -477,7 +477,8 @@ cdef class GuardResourceAdaptor(UpstreamResourceAdaptor):
     handler : callable, optional
         A function that is called with a `rmm.memory_report.GuardViolation`, on the thread that detected it. Its exceptions are
         reported to `sys.unraisablehook` and ignored. If None, the report is written to standard error and the process aborts. A
-        handler that refers to the adaptor keeps it alive for ever, because the adaptor may call it while it is destroyed.
+        handler that refers to the adaptor keeps it alive for ever, because the adaptor owns its handler, and may call it even during
+        its own destruction.
 
     Examples
     --------

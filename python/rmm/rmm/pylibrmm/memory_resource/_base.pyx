@@ -62,7 +62,8 @@ connect_log()
 cdef class DeviceMemoryResource:
     """The base class of resources that allocate device memory.
 
-    A resource lives as long as any memory that this package allocated from it, and any resource that is made over it.
+    A resource lives as long as any `DeviceBuffer` from it, any memory of a framework from it (`rmm.allocators`), and any resource
+    over it. An address from `allocate` does not keep it alive: keep the resource until you have deallocated the address.
 
     Examples
     --------

@@ -88,11 +88,11 @@ cdef class CallbackMemoryResource(DeviceMemoryResource):
     Any thread that allocates or deallocates calls them. The resource keeps the functions alive. If the functions refer to the
     resource, the garbage collector collects all of them once all allocations were freed.
 
-    The functions may refer to a pool over the resource, as methods of an object do that has the pool as an attribute. The garbage
-    collector then lets the pool give its memory back, and collects all of them. It cannot do that while memory of the pool is in
-    use, nor for a resource that keeps unused memory, such as `FixedSizeMemoryResource` and `ArenaMemoryResource`. Then none of them
-    is collected, and the memory is never freed. Let the functions refer to what they need instead, or remove the attribute when
-    you are done.
+    The functions may refer to a pool over the resource, for example as methods of an object that has the pool as an attribute. The
+    garbage collector then lets the pool give its memory back, and collects all of them. It cannot do that while memory of the pool
+    is in use, nor for a resource that keeps unused memory, such as `FixedSizeMemoryResource` and `ArenaMemoryResource`. Then none
+    of them is collected, and the memory is never freed. Let the functions refer to what they need instead, or remove the attribute
+    when you are done.
 
     Parameters
     ----------
@@ -201,14 +201,14 @@ cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
     upstream_mr : DeviceMemoryResource
         The resource to take memory from.
     spill : callable, optional
-        Called as `spill(nbytes)`. Frees memory, and returns the bytes that it freed; 0 if it can free nothing. It is asked for the
-        bytes above `spill_above` before an allocation, which is made in any case then. It is asked for the bytes of an allocation
-        if the upstream is out of memory, again and again until the upstream has the memory, `spill` returns 0, or what was freed
-        adds up to the maximum.
+        Called as `spill(nbytes)`. Frees memory, and returns the bytes that it freed; 0 if it can free nothing. It is called for two
+        reasons. Before an allocation that would bring the bytes in use above `spill_above`, it is called with the excess; the
+        allocation is made in any case. After the upstream ran out of memory, it is called with the bytes of the allocation, until
+        the upstream has the memory, `spill` returns 0, or the freed bytes add up to the maximum.
     maximum : int or str, optional
-        The bytes that shares refer to, such as the maximum of the pool; the memory of the current device if None. For a larger
-        allocation `spill` is asked only after a failure, and only if as much is in use or the pool's report says that the pool has
-        as much.
+        The bytes that shares refer to, such as the maximum of the pool; the memory of the current device if None. For an
+        allocation above it, `spill` is called only after the upstream failed, and only if at least the bytes of the allocation are
+        in use, or the pool can have them by the report of its failure.
     spill_above : float, optional
         A share of the maximum.
     watermarks : iterable of (float, float, callable), optional
@@ -216,10 +216,16 @@ cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
         after an allocation that brings them above the first share. It is called again only after the bytes in use were at or below
         the lower share.
 
+    Raises
+    ------
+    RuntimeError
+        If `maximum` is 0, a share is not between 0 and 1, or the lower share of a watermark is above the other one.
+
     Notes
     -----
-    The caller of the allocation gets a MemoryError or a RuntimeError of the functions; other exceptions are the `__cause__` of a
-    RuntimeError with their text. There is no allocation then. The functions may allocate from the adaptor; that calls none of them.
+    If a function raises an exception, the allocation that called it fails. A MemoryError or a RuntimeError reaches the caller of the
+    allocation as it is; any other exception is the `__cause__` of a RuntimeError with its text. The functions may allocate from the
+    adaptor; no function is called for these allocations.
 
     Examples
     --------

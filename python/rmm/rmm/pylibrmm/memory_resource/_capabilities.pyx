@@ -210,7 +210,8 @@ class _TrimmableOnRequest:
     def trim_to(self, nbytes):
         """Give unused memory back, until the resource holds at most `nbytes` bytes. Memory that is in use stays.
 
-        Waits for the work that used the memory. Other threads may allocate at the same time.
+        Waits on the host for the work that used the memory. Only a pool of the driver does not wait. Other threads may allocate at
+        the same time; their calls wait while this one waits for the device.
 
         Parameters
         ----------
@@ -271,9 +272,9 @@ class _Reservable:
         Parameters
         ----------
         nbytes : int or str
-            The bytes to reserve.
+            The bytes to reserve, at least 1.
         stream : rmm.pylibrmm.stream.Stream, optional
-            The memory goes back in the order of this stream.
+            When the reservation ends, its free memory goes back to the pool in the order of this stream.
 
         Returns
         -------
@@ -284,6 +285,8 @@ class _Reservable:
         ------
         MemoryError
             If there is not enough memory.
+        RuntimeError
+            If `nbytes` is 0.
 
         Examples
         --------
@@ -302,9 +305,9 @@ class _Reservable:
         Parameters
         ----------
         nbytes : int or str
-            The bytes to reserve.
+            The bytes to reserve, at least 1.
         stream : rmm.pylibrmm.stream.Stream, optional
-            The memory goes back in the order of this stream.
+            When the reservation ends, its free memory goes back to the pool in the order of this stream.
 
         Returns
         -------
@@ -532,7 +535,9 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
         return given_back
 
     def release(self):
-        """End the reservation. Free memory goes back to the pool.
+        """End the reservation. Its free memory goes back to the pool, and live memory stays valid.
+
+        Later allocations from the reservation, and `figures`, raise RuntimeError; `size` is 0.
 
         Examples
         --------
@@ -604,8 +609,8 @@ cdef class ReservationQueue:
     retry_after : float, optional
         The request whose turn it is tries again after so many seconds. `notify` makes it try at once.
     aging : float or None, optional
-        A request that has waited for so many seconds longer than another comes before it although its priority is one lower, and so
-        on, so that none waits for ever behind others. None: only priorities count.
+        Each time a request has waited for so many seconds, its priority counts one more, so that no request waits for ever behind
+        others. None: only priorities count.
 
     Examples
     --------
@@ -637,13 +642,13 @@ cdef class ReservationQueue:
         Parameters
         ----------
         nbytes : int or str
-            The bytes to reserve.
+            The bytes to reserve, at least 1.
         priority : int, optional
             A higher one comes first.
         timeout : float, optional
             The most seconds to wait; as long as it takes if None.
         stream : rmm.pylibrmm.stream.Stream, optional
-            The memory goes back in the order of this stream.
+            When the reservation ends, its free memory goes back to the pool in the order of this stream.
 
         Returns
         -------

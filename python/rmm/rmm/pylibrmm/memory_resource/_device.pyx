@@ -105,7 +105,7 @@ cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
         try:
             self.c_obj = make_cuda_async(c_initial, c_threshold, <allocation_handle_type>handles)
         except RuntimeError as error:
-            # programs compare the text with that of other releases of RMM, which ends before these words
+            # the text of other releases of RMM lacks these words, and programs compare it
             text = str(error).removesuffix(" by the device")
             raise RuntimeError(text) from None
 
@@ -127,7 +127,7 @@ cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
 
 
 cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource, _Keeper):
-    """A resource that allocates from a pool of the driver, without owning the pool.
+    """A resource that allocates from a pool of the driver. It does not own the pool: keep the pool alive as long as the resource.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
     near_device : bool, optional
         Whether to use the NUMA node nearest to the current device.
     numa_node : int, optional
-        The NUMA node to use.
+        The NUMA node to use; not together with `near_device`.
     threads : int, optional
         The most threads that make pages; 0 lets the library choose.
 
@@ -122,6 +122,8 @@ cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
     ------
     ValueError
         If `numa_node` is negative.
+    RuntimeError
+        If both `near_device` and `numa_node` are given.
 
     Examples
     --------
@@ -160,12 +162,19 @@ cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     near_device : bool, optional
         Whether to use the NUMA node nearest to the current device.
     numa_node : int, optional
-        The NUMA node to use.
+        The NUMA node to use; not together with `near_device`.
     threads : int, optional
         The most threads that make pages; 0 lets the library choose.
     allow_pageable : bool, optional
         Whether to take pageable memory, and log a warning, if no more memory can be locked. Copies from and to it are slower.
         Kernels cannot use it, unless the device can use the host's ordinary memory.
+
+    Raises
+    ------
+    ValueError
+        If `numa_node` is negative.
+    RuntimeError
+        If both `near_device` and `numa_node` are given.
 
     Examples
     --------

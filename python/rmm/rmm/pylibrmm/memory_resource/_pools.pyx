@@ -168,9 +168,14 @@ cdef class ArenaMemoryResource(UpstreamResourceAdaptor, _Suballocator):
     upstream_mr : DeviceMemoryResource
         The resource to take the block from.
     arena_size : int or str, optional
-        The bytes of the block; half of the free memory of the device if None.
+        The bytes of the block, at least 1 MiB; half of the free memory of the device if None.
     dump_log_on_failure : bool, optional
         Whether to write a report to the file `rmm_arena_memory_dump.log` when the arena is out of memory.
+
+    Raises
+    ------
+    RuntimeError
+        If `arena_size` is below 1 MiB.
 
     Examples
     --------
@@ -216,7 +221,8 @@ cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor, _Suballocator):
 cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
     """A resource that sends each request to a bin by its size. Requests that are larger than all bins go to `upstream_mr`.
 
-    Its figures are those of the bins that it makes itself.
+    `figures()` describes only the bins that it makes itself. If `upstream_mr` is a pool, `get_allocated_bytes()` and `pool_size()`
+    describe that pool.
 
     Parameters
     ----------
@@ -312,7 +318,8 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     chunk_size : int or str, optional
         The bytes of the smallest chunk; the unit of the device if None.
     decay_seconds : float, optional
-        Unused memory goes back after this time, in calls that grow the pool and in `tick`. If None, it goes back only on request.
+        Memory that is unused for one to two of these periods goes back, in calls that grow the pool and in `tick`. If None, memory
+        goes back only on request.
     peer_access : bool, optional
         Whether other devices may use the memory.
     share_descriptors : bool, optional
@@ -364,12 +371,14 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
                 c_initial, c_maximum, c_chunk, c_decay, peer_access, share_descriptors, share_fabric, gpu_direct_rdma)
 
     def tick(self):
-        """Give memory back that has been unused for `decay_seconds`.
+        """Give memory back that has been unused for one to two periods of `decay_seconds`. Does not wait for the end of a period.
+
+        Only this method and calls that grow the pool look for unused memory, so call it from time to time.
 
         Returns
         -------
         int
-            The bytes given back.
+            The bytes given back. 0 until a period has ended, and always 0 without `decay_seconds`.
 
         Examples
         --------
@@ -406,23 +415,25 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
             elastic_pool(self)[0].set_pausable(c_tag)
 
     def pause(self, contents="pageable", *, tag tag=None):
-        """Give all memory back to the device. Allocations keep their addresses, which must not be used until `resume`.
+        """Give the memory back to the device, except for that of pausable tags. Addresses must not be used until `resume`.
 
-        No other thread may allocate at the same time.
+        Allocations keep their addresses, and may be freed meanwhile. Waits on the host for the device. No other thread may allocate
+        at the same time.
 
         Parameters
         ----------
         contents : {"pageable", "pinned", "dropped"}, optional
             Whether to keep the contents in pageable or pinned memory of the host, or to lose them.
         tag : rmm.tag, optional
-            Pause only allocations that were made under this tag since `set_pausable`.
+            Pause only allocations that were made under this tag since `set_pausable`; None pauses all others.
 
         Raises
         ------
         ValueError
             If `contents` is unknown.
         RuntimeError
-            If the pool is paused, or has no virtual memory.
+            If the pool, or the tag, is paused already; if the pool has no virtual memory, or has exported memory; if `set_pausable`
+            was not called for the tag; or if a capture of a CUDA graph forbids the wait.
         MemoryError
             If the host has no memory for the contents. The pool is not paused then.
 
@@ -458,15 +469,17 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
                 elastic_pool(self)[0].pause(c_tag, kept)
 
     def resume(self, *, tag tag=None):
-        """Map memory to the paused addresses again, and restore the contents.
+        """Map memory to the paused addresses again, and restore the contents. Ends only the pause that had the same `tag`.
 
         Parameters
         ----------
         tag : rmm.tag, optional
-            The tag that was passed to `pause`.
+            The tag that was passed to `pause`; None if none was passed.
 
         Raises
         ------
+        RuntimeError
+            If the pool, or the tag, is not paused.
         MemoryError
             If there is not enough memory. The pool is still paused then.
 
@@ -545,8 +558,8 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     def export_descriptors(self, uintptr_t ptr, size_t nbytes):
         """Export a block to other processes of this machine. The pool must have been made with `share_descriptors`.
 
-        The block has to stay allocated as long as others use it. Others can access whole chunks, with other memory in them. The pool
-        cannot be paused any more.
+        The block has to stay allocated as long as others use it. Others can access whole chunks, with other memory in them. The part
+        of the pool with this block cannot be paused any more.
 
         Parameters
         ----------
@@ -578,8 +591,8 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     def export_fabric(self, uintptr_t ptr, size_t nbytes):
         """Export a block to other machines of the same fabric. The pool must have been made with `share_fabric`.
 
-        The block has to stay allocated as long as others use it. Others can access whole chunks, with other memory in them. The pool
-        cannot be paused any more.
+        The block has to stay allocated as long as others use it. Others can access whole chunks, with other memory in them. The part
+        of the pool with this block cannot be paused any more.
 
         Parameters
         ----------
@@ -602,12 +615,15 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
 
     @property
     def is_paused(self):
-        """Whether the pool is paused."""
+        """Whether the pool is paused as a whole. False if only tags are paused."""
         return elastic_pool(self)[0].is_paused()
 
     @property
     def mapped_bytes(self):
-        """Bytes of device memory that the pool holds. Excludes paused memory, which `pool_size()` includes."""
+        """Bytes of device memory that the pool and its pausable tags hold, without paused memory.
+
+        `pool_size()` counts paused memory, but nothing of pausable tags.
+        """
         return elastic_pool(self)[0].mapped_bytes()
 
     @property

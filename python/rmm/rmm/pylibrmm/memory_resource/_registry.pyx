@@ -85,7 +85,7 @@ cpdef DeviceMemoryResource get_per_device_resource(int device):
     Returns
     -------
     DeviceMemoryResource
-        The resource; a `CudaMemoryResource` if none was set.
+        The resource that was set in Python; else a `CudaMemoryResource`, also if C++ code has set another one.
 
     Raises
     ------
@@ -186,7 +186,7 @@ cpdef DeviceMemoryResource get_current_device_resource():
     Returns
     -------
     DeviceMemoryResource
-        The resource; a `CudaMemoryResource` if none was set.
+        The resource that was set in Python; else a `CudaMemoryResource`, also if C++ code has set another one.
 
     Examples
     --------
@@ -258,7 +258,7 @@ def available_device_memory():
 
 
 def use_unrounded_sizes(bool enabled=True):
-    """Make the process count sizes as they are requested, as RMM does since 25.12, or in multiples of 16, as before.
+    """Make the process count sizes as they are requested (RMM since 25.12), or in multiples of 16 (RMM before 25.12).
 
     Statistics, limits, tracking and logs show the difference. Call it before the first allocation. RMM_UNROUNDED_SIZES in the
     environment (0 or 1) has the same effect.
@@ -287,9 +287,9 @@ def route_libraries(bool enabled=True):
     The process has to be started with `LD_PRELOAD=$(python -m rmm audit-path)` and `RMM_AUDIT=route:current`. Then `import rmm` calls
     this function. Resources of the type `CudaMemoryResource` serve nothing: the driver itself does.
 
-    A block goes back to the resource that it came from, and keeps it alive. Memory that a resource cannot serve is the error
-    cudaErrorMemoryAllocation of the library. A library that allocates while it holds the GIL can wait for ever for a resource that calls
-    Python, such as a `CallbackMemoryResource`.
+    A block goes back to the resource that it came from, and keeps it alive. If a resource cannot serve an allocation, the library
+    gets the error cudaErrorMemoryAllocation. A library that allocates while it holds the GIL can wait for ever for a resource that
+    calls Python, such as a `CallbackMemoryResource`.
 
     Parameters
     ----------
