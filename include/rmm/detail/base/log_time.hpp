@@ -51,7 +51,7 @@ class wall_clock {
   ///
   /// Calls localtime_r() once in a quarter of an hour, because it is slow. A forked child keeps the number of its parent: localtime_r() has
   /// a lock, which a thread of the parent may have held.
-  [[nodiscard]] static long ahead_of_utc(std::time_t second) noexcept
+  [[nodiscard]] static std::int64_t ahead_of_utc(std::time_t second) noexcept
   {
     constexpr std::int64_t zero = std::int64_t{1} << 19U;  // more than two days
     static std::atomic<std::int64_t> known{zero};          // the quarter, and the seconds plus zero. Guards no data
@@ -64,7 +64,7 @@ class wall_clock {
       packed = quarter * 2 * zero + zero + local.tm_gmtoff;
       known.store(packed, std::memory_order_relaxed);
     }
-    return static_cast<long>(packed % (2 * zero) - zero);
+    return packed % (2 * zero) - zero;
   }
 };
 

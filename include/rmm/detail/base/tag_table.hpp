@@ -63,9 +63,9 @@ class tag_names {
       ::operator delete(made);
       throw std::bad_alloc{};
     }
-    made->next  = first;
-    auto& chunk = *chunks_[made->id / chunk_size].load(std::memory_order_acquire);
-    chunk.places[made->id % chunk_size].store(made, std::memory_order_release);
+    made->next   = first;
+    auto& places = chunks_[made->id / chunk_size].load(std::memory_order_acquire)->places;
+    places[made->id % chunk_size].store(made, std::memory_order_release);
     while (!bucket.compare_exchange_weak(first, made, std::memory_order_acq_rel, std::memory_order_acquire)) {
       // Another thread was faster. If it added this name, the id of this one stays without use.
       if (auto const* const known = find(first, made->next, name)) { return known->id; }
@@ -78,9 +78,8 @@ class tag_names {
   {
     if (id > max_tags) { return ""; }
     if (id == max_tags) { return count_.load(std::memory_order_relaxed) == max_tags ? name_of_others.data() : ""; }
-    auto const* const chunk = chunks_[id / chunk_size].load(std::memory_order_acquire);
-    auto const* const found =
-      chunk != nullptr ? chunk->places[id % chunk_size].load(std::memory_order_acquire) : nullptr;
+    auto const* const near  = chunks_[id / chunk_size].load(std::memory_order_acquire);
+    auto const* const found = near != nullptr ? near->places[id % chunk_size].load(std::memory_order_acquire) : nullptr;
     return found != nullptr ? found->name.data() : "";
   }
 
@@ -117,7 +116,7 @@ class tag_names {
   {
     std::uint64_t mixed{};
     for (char const each : name) { mixed = (mixed ^ static_cast<unsigned char>(each)) * 0x9E3779B97F4A7C15U; }
-    return static_cast<std::size_t>(mixed >> 32U);
+    return mixed >> 32U;
   }
 
   /// Returns the entry of the name between two entries of a bucket; null if there is none.
