@@ -18,8 +18,9 @@ inline constexpr std::size_t CUDA_ALLOCATION_ALIGNMENT{256};
 /// Whether exactly one bit of `value` is set.
 [[nodiscard]] constexpr bool is_pow2(std::size_t value) noexcept { return value != 0 && (value & (value - 1)) == 0; }
 
-/// Whether a resource may be asked for this alignment: it is a power of two. Two functions of resources also refuse more than 256:
-/// allocate_sync(), and allocate() with a stream as the first argument.
+/// Whether `alignment` is a power of two. Device resources accept each such alignment, but only round the size up to it: the address has
+/// the alignment of the resource. If addresses need more than that, use a device_buffer with an alignment or an aligned_resource_adaptor.
+/// Two functions of resources throw if the alignment is above 256: allocate_sync(), and allocate() with a stream as the first argument.
 [[nodiscard]] constexpr bool is_supported_alignment(std::size_t alignment) noexcept { return is_pow2(alignment); }
 
 /// The smallest multiple of `alignment`, a power of two, that is not less than `value`.

@@ -40,17 +40,18 @@ struct cuda_device_id {
   value_type value_;
 };
 
-/// Returns the current device of the calling thread. If the CUDA runtime fails, returns -1, or ends the program if assertions are enabled.
+/// Returns the current device of the calling thread. If the CUDA runtime fails, returns -1; if assertions are enabled, ends the program
+/// instead, unless the runtime is shut down or there is no driver or device.
 inline cuda_device_id get_current_cuda_device() { return cuda_device_id{detail::query_current_device()}; }
 
 /// Returns the number of devices that the process can use. If the CUDA runtime fails, returns 0, or ends the program if assertions are
-/// enabled.
+/// enabled. It counts as a failure of the runtime, too, if there is no driver or no device.
 inline int get_num_cuda_devices() { return detail::device_count(); }
 
 /// Returns the free and the total bytes of memory of the current device. Throws cuda_error.
 inline std::pair<std::size_t, std::size_t> available_device_memory() { return detail::device_memory_info(); }
 
-/// Returns `percent` per cent of the bytes that are free on the current device, rounded down to CUDA_ALLOCATION_ALIGNMENT.
+/// Returns `percent` per cent of the bytes that are free on the current device, rounded down to a multiple of CUDA_ALLOCATION_ALIGNMENT.
 ///
 /// Requires `percent` in 0 to 100. Throws cuda_error.
 inline std::size_t percent_of_free_device_memory(int percent)
@@ -65,8 +66,8 @@ inline std::size_t percent_of_free_device_memory(int percent)
 /// A guard that makes a device current for the calling thread. Use it around code for one device: the destructor makes the previous
 /// device current again.
 ///
-/// Does nothing if the number is negative, or that of the current device. Never throws. If the device cannot be made current, because it
-/// does not exist for example, the program ends if assertions are enabled; otherwise the previous device stays current.
+/// Does nothing if the number is negative or if the device is already current. Never throws. If the device cannot be made current, for
+/// example because it does not exist, the program ends if assertions are enabled; otherwise the previous device stays current.
 ///
 /// @code{.cpp}
 /// for (int i = 0; i < rmm::get_num_cuda_devices(); ++i) {

@@ -7,4 +7,5 @@
 #include <memory>  // IWYU pragma: export
 
 /// @file
-/// Provides the class cuda_stream, which rmm/detail/cuda_stream.hpp defines, and <memory>, because programs rely on that.
+/// Provides the class cuda_stream; its definition is in rmm/detail/cuda_stream.hpp. Also includes the C++ library's header memory,
+/// because existing programs use that without including it.

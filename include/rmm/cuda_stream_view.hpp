@@ -71,7 +71,8 @@ class cuda_stream_view {
 #endif
   }
 
-  /// Whether this is the legacy default stream.
+  /// Whether this is the legacy default stream. In files compiled with CUDA_API_PER_THREAD_DEFAULT_STREAM this is false for handle 0, and
+  /// so for cuda_stream_default: see is_per_thread_default().
   [[nodiscard]] RMM_ALWAYS_INLINE bool is_default() const noexcept
   {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -87,8 +88,10 @@ class cuda_stream_view {
   /// Waits as synchronize() does; the name that libcu++ uses.
   RMM_ALWAYS_INLINE void sync() const { synchronize(); }
 
-  /// Waits as synchronize() does, but never throws: a failure ends the program if assertions are enabled, and is ignored otherwise, or
-  /// while the runtime shuts down. For destructors and noexcept functions.
+  /// Waits as synchronize() does, but never throws. For destructors and noexcept functions.
+  ///
+  /// If assertions are enabled, a failure ends the program, unless the runtime is shut down or there is no driver or device. All other
+  /// failures are ignored.
   RMM_ALWAYS_INLINE void synchronize_no_throw() const noexcept { detail::synchronize_stream_no_throw(stream_); }
 
  private:
@@ -104,7 +107,8 @@ inline cuda_stream_view const cuda_stream_legacy{cudaStreamLegacy};
 /// The default stream of the calling thread.
 inline cuda_stream_view const cuda_stream_per_thread{cudaStreamPerThread};
 
-/// Whether both have the same handle. Handles 0 and cudaStreamLegacy compare unequal, although they may name one stream.
+/// Whether both have the same handle. Handle 0 is unequal to cudaStreamLegacy and to cudaStreamPerThread, although it names the same stream
+/// as one of them.
 [[nodiscard]] constexpr bool operator==(cuda_stream_view lhs, cuda_stream_view rhs) noexcept
 {
   return lhs.value() == rhs.value();

@@ -37,12 +37,15 @@ namespace RMM_NAMESPACE {
 /// buffer.resize(2000, stream.view());  // keeps the first 1000 bytes
 /// @endcode
 /// Stream   All work is in the order of one stream: that of the constructor, or the last one passed to reserve(), resize(),
-///          shrink_to_fit() or set_stream(). The caller orders these streams, and all streams that use the memory, with each other.
+///          shrink_to_fit(), set_stream() or try_allocate_nonblocking(). A move takes over the stream. The caller orders these streams, and
+///          all streams that use the memory, with each other. The buffer does not own the stream: it has to exist until the buffer is
+///          destroyed, is moved from, or has another stream.
 /// Threads  Not thread-safe.
 /// Failure  Throws what the resource throws, and cuda_error if a copy fails.
 ///
-/// The memory comes from a resource, by default the one registered for the current device. The resource has to outlive the buffer. The
-/// memory belongs to the device that was current in the constructor. Later calls work whatever device is current, and leave it current.
+/// The memory comes from a resource, by default the one registered for the current device. The resource has to outlive the buffer. Make the
+/// buffer while the resource's device is current: the buffer takes the current device as the device of its memory. Later calls work
+/// whatever device is current, and leave it current.
 ///
 /// A buffer that is made with size 0 allocates nothing, and its address is null. size() and capacity() are the exact bytes; a resource may
 /// be asked for more.
@@ -145,7 +148,8 @@ class RMM_EXPORT device_buffer {
   device_buffer(device_buffer const&)            = delete;
   device_buffer& operator=(device_buffer const&) = delete;
 
-  /// Takes over everything of `other`, which is left empty, with its resource, the default stream and no device.
+  /// Takes over the memory and all properties of `other`. Afterwards `other` is empty: it keeps its resource and alignment, has the default
+  /// stream, and has no device.
   device_buffer(device_buffer&& other) noexcept
     : data_{std::exchange(other.data_, nullptr)},
       size_{std::exchange(other.size_, 0)},
@@ -395,7 +399,7 @@ class RMM_EXPORT device_buffer {
   cuda_stream_view stream_;
   device_async_resource_ref resource_;
   cuda_device_id device_;
-  void* block_{nullptr};  // what the resource returned for capacity_ bytes, unless these are 0
+  void* block_{nullptr};  // the allocation of block_size(capacity_) bytes; null if capacity_ is 0
   std::size_t alignment_;
 };
 

@@ -18,7 +18,8 @@
 #include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
 #include <rmm/resource_ref.hpp>
 
-// This header only names cuda::std::span. The definition would cost half as much as the header.
+// Only declares cuda::std::span where libcu++ can do that, because the definition would add half of this header's compile time. To convert
+// a vector to a span, include <cuda/std/span>.
 #if __has_include(<cuda/std/__fwd/span.h>)
 #include <cuda/std/__fwd/span.h>
 #else
@@ -60,9 +61,9 @@ class converts_to_spans {
 
 /// A vector of uninitialised elements of type `T` in device memory. Use it for data that kernels write.
 ///
-/// Sizes and capacities count elements. A device_buffer holds the elements; its comment has the rules for streams, devices and
-/// failures. Kernels use the pointers. Functions that copy single elements to and from the host are for tests and single values. If
-/// their stream is a default stream, they use the default stream of the memory's device, whatever device is current.
+/// Sizes and capacities count elements. A device_buffer holds the elements; the comment of device_buffer has the rules for streams, devices
+/// and failures. Pass data() and size() to kernels. Functions that copy single elements to and from the host are for tests and single
+/// values. If their stream is a default stream, they use the default stream of the memory's device, whatever device is current.
 ///
 /// @code{.cpp}
 /// rmm::device_uvector<float> values{1000, rmm::cuda_stream_default};
@@ -89,7 +90,8 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   device_uvector(device_uvector const&)            = delete;
   device_uvector& operator=(device_uvector const&) = delete;
 
-  // Classes with members for both host and device may have a vector as a member. nvcc must not warn that these run on the host only.
+  // A class with host and device members may have a vector as a member. Without RMM_EXEC_CHECK_DISABLE, nvcc would warn there that the next
+  // three functions run only on the host.
   RMM_EXEC_CHECK_DISABLE
   device_uvector(device_uvector&&) noexcept = default;
   RMM_EXEC_CHECK_DISABLE
@@ -156,7 +158,8 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     stream.synchronize_no_throw();
   }
 
-  /// Waits for the stream and returns the value of an element. Throws out_of_range, and cuda_error if the copy or the wait fails.
+  /// Copies an element to the host in the order of the stream, waits for the stream, and returns the value. Throws out_of_range, and
+  /// cuda_error if the copy or the wait fails.
   value_type element(size_type index, cuda_stream_view stream) const
   {
     expect_in_range(index);
@@ -265,8 +268,8 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     }
   }
 
-  // Returns the device that has to be current for work on `stream`: that of the memory for a default stream, because its handle names
-  // a stream of the current device. A negative number stands for any device.
+  // Returns the device that has to be current for work on `stream`; a negative number if any device may be current. The handle of a default
+  // stream names a stream of the current device, so for default streams this is the device of the memory.
   [[nodiscard]] int device_for(cuda_stream_view stream) const noexcept
   {
     return stream.is_default() || stream.is_per_thread_default() ? storage_.device().value() : -1;

@@ -54,7 +54,8 @@ class shared_report {
 }  // namespace detail
 
 /// Thrown when an allocation failed because there is not enough memory. A pool also throws it if its upstream failed for another reason:
-/// report()->cause is then the exception of upstream.
+/// report()->cause is then the exception of upstream. But if CUDA failed because the process can use no device, a pool throws another
+/// bad_alloc.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;
@@ -70,7 +71,7 @@ class out_of_memory : public bad_alloc {
   /// what() is `std::bad_alloc: out_of_memory: ` and `message`. report() is null.
   out_of_memory(char const* message) : out_of_memory{std::string{message}} {}
   out_of_memory(std::string const& message) : bad_alloc{"out_of_memory: " + message} {}
-  /// Keeps a reference to `report`.
+  /// Acquires `report`, and the destructor releases it. report() then returns its memory_report.
   out_of_memory(std::string const& message, detail::shared_report const& report)
     : bad_alloc{"out_of_memory: " + message}, report_{&report}
   {
@@ -94,8 +95,8 @@ class out_of_memory : public bad_alloc {
     if (report_ != nullptr) { report_->release(); }
   }
 
-  /// Returns the report of the pool, or other suballocator, or reservation that threw this: how much memory there was, and what was tried.
-  /// Null if something else threw it, or if host memory ran out when the report was made.
+  /// Returns the report of the failure: how much memory there was, and what was tried. Null unless a pool, a cache, an arena, a fixed-size
+  /// resource or a reservation threw this. Also null if host memory ran out while the report was made.
   ///
   /// Valid as long as any copy of the exception exists. what() includes its text. rmm/memory_report.hpp defines the type.
   [[nodiscard]] memory_report const* report() const noexcept { return report_ != nullptr ? &report_->get() : nullptr; }
@@ -104,8 +105,8 @@ class out_of_memory : public bad_alloc {
   detail::shared_report const* report_{nullptr};
 };
 
-/// For programs that throw or catch an exception of this name. RMM does not throw it: it throws logic_error, or std::invalid_argument if
-/// a text or configuration of the user is wrong.
+/// For programs that throw or catch an exception of this name. The library never throws it. For a wrong argument it throws logic_error, and
+/// for a wrong text, such as a configuration or an amount of memory, std::invalid_argument.
 class invalid_argument : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;

@@ -11,11 +11,14 @@ namespace RMM_NAMESPACE {
 /// A non-owning reference to a resource whose memory the device can use.
 using device_resource_ref = detail::cccl_resource_ref<detail::cccl_sync_ref<::cuda::mr::device_accessible>>;
 
-/// A non-owning reference to a stream-ordered resource whose memory the device can use. Use it as the parameter of functions that
-/// allocate: containers and allocators hold one. The resource has to outlive all use of the reference.
+/// A non-owning reference to a stream-ordered resource whose memory the device can use. Functions that allocate take it as a parameter,
+/// and containers and allocators store it. The resource has to outlive all use of the reference.
 ///
-/// Where code needs a reference of libcu++, make it from this one. With CCCL 3.1 or later, a reference of libcu++ that is made from the
-/// resource itself does not round sizes, and is unequal to this one. What was allocated with one of them must not be freed with the other.
+/// Calls pass an alignment, by default 16 bytes, and resources round the size up to it: see device_memory_resource.
+///
+/// libcu++ is the C++ library of CUDA (namespace cuda), a part of CCCL. Where code needs a reference of libcu++, make it from this one.
+/// With CCCL 3.1 or later, a reference of libcu++ that is made from the resource itself does not round sizes, and is unequal to this one.
+/// What was allocated with one of them must not be freed with the other.
 ///
 /// @code{.cpp}
 /// auto const make_scratch = [](rmm::cuda_stream_view stream, rmm::device_async_resource_ref mr) {
@@ -41,7 +44,7 @@ using host_device_resource_ref =
 using host_device_async_resource_ref =
   detail::cccl_async_resource_ref<detail::cccl_async_ref<::cuda::mr::host_accessible, ::cuda::mr::device_accessible>>;
 
-/// Returns a reference to `*resource`. Throws logic_error if `resource` is null.
+/// Returns a reference to `*resource`. Throws logic_error if `resource` is null, which the constructor of the reference does not check.
 template <class Resource>
 device_async_resource_ref to_device_async_resource_ref_checked(Resource* resource)
 {

@@ -9,9 +9,9 @@
 #include <cstdlib>
 
 /// @file
-/// Checks of the library's own logic. They are on in files compiled without NDEBUG, and where RMM_ENABLE_ASSERTIONS or
-/// RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined; RMM_ASSERTIONS_ENABLED is 1 then. RMM_EXPECTS (detail/error.hpp) checks for mistakes
-/// of callers.
+/// Checks of the library's own logic, and of preconditions of functions that do not throw. They are on in files compiled without NDEBUG,
+/// and where RMM_ENABLE_ASSERTIONS or RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined; RMM_ASSERTIONS_ENABLED is 1 then. RMM_EXPECTS
+/// (detail/error.hpp) checks callers in every build, and throws.
 
 #if !defined(NDEBUG) || defined(RMM_ENABLE_ASSERTIONS) || defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
 #define RMM_ASSERTIONS_ENABLED 1
@@ -31,7 +31,7 @@
   ((__VA_ARGS__) ? static_cast<void>(0) : ::rmm::detail::assertion_failed(#__VA_ARGS__, __FILE__, __LINE__))
 #endif
 
-/// `RMM_ASSERT_EXPENSIVE(condition)`: an RMM_ASSERT for conditions that walk data. Needs RMM_ENABLE_EXPENSIVE_ASSERTIONS.
+/// `RMM_ASSERT_EXPENSIVE(condition)`: an RMM_ASSERT for conditions that visit many elements. Needs RMM_ENABLE_EXPENSIVE_ASSERTIONS.
 #if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
 #define RMM_ASSERT_EXPENSIVE(...) RMM_ASSERT(__VA_ARGS__)
 #else

@@ -7,10 +7,11 @@
 #if defined(__GNUC__)
 /// For functions that are rarely called: they stay out of line, away from hot code, and branches to them count as unlikely.
 #define RMM_COLD __attribute__((cold, noinline))
-/// Keeps a function out of line, so that the short path of its caller needs no stack frame.
+/// Keeps a function out of line, so that the short path of its caller, the code for the usual case, needs no stack frame.
 #define RMM_OUT_OF_LINE __attribute__((noinline))
-/// Inlines a function into each caller. For functions whose meaning depends on the default-stream mode of the including file
-/// (CUDA_API_PER_THREAD_DEFAULT_STREAM): a program may have files of both modes, and the linker would merge such functions.
+/// Inlines a function into each caller. For functions on short paths, and for functions whose meaning depends on the default-stream mode of
+/// the including file (CUDA_API_PER_THREAD_DEFAULT_STREAM). A program may have files of both modes: the linker would keep only one copy of
+/// such a function, which would be wrong in files of the other mode.
 #define RMM_ALWAYS_INLINE __attribute__((always_inline)) inline
 /// Inlines all calls inside a function. For short hot functions, in which the compiler's choice would depend on the rest of the file.
 #define RMM_FLATTEN __attribute__((flatten))
@@ -21,16 +22,18 @@
 #define RMM_FLATTEN
 #endif
 
-/// `RMM_COMPILED_ONCE(template)` leaves the members of a class template to the library rmm::rmm_compiled, in files compiled with
-/// RMM_COMPILED. Files with expensive assertions compile the members themselves, because other files may lack these assertions.
+/// `RMM_COMPILED_ONCE(specialization)`: in files compiled with RMM_COMPILED, leaves the members of a specialization of a class template to
+/// cmake/rmm_compiled.cpp. The target rmm::rmm_compiled adds that file to the program. Files with expensive assertions compile the members
+/// themselves, because other files may lack these assertions.
 #if defined(RMM_COMPILED) && !defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
 #define RMM_COMPILED_ONCE(...) extern template class __VA_ARGS__
 #else
 #define RMM_COMPILED_ONCE(...) static_assert(true)
 #endif
 
-/// 1 if the program is compiled for ThreadSanitizer, else 0. A build may define it: some models in tests/models are compiled with
-/// -fsanitize=thread only for the calls that the compiler then adds, and define it as 0.
+/// 1 if the file is compiled for ThreadSanitizer, else 0. A build may define the macro itself. Some models in tests/models define it as 0:
+/// they use -fsanitize=thread only to make the compiler add a call at each memory access, and receive these calls themselves, without
+/// ThreadSanitizer.
 #if defined(RMM_DETAIL_THREAD_SANITIZER)
 #elif defined(__SANITIZE_THREAD__)
 #define RMM_DETAIL_THREAD_SANITIZER 1

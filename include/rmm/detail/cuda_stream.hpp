@@ -12,15 +12,16 @@
 #include <utility>
 
 /// @file
-/// Defines cuda_stream. rmm/cuda_stream.hpp also includes <memory>, because programs rely on that.
+/// Defines cuda_stream. rmm/cuda_stream.hpp also includes <memory>, because existing programs use <memory> without including it.
 
 namespace RMM_NAMESPACE {
 
-/// An owner of a CUDA stream. Use it instead of cudaStreamCreate(): pools learn when the stream ends, and can then reuse what was freed on
-/// it without a wait of the host. If a stream ends that pools do not know, the host may have to wait for the device before.
+/// An owner of a CUDA stream. Use it instead of cudaStreamCreate(): it tells pools when the stream ends, so they can reuse memory that was
+/// freed on it without a wait of the host. Pools do not learn when a stream from cudaStreamCreate() ends: before they reuse memory that was
+/// freed on it, the host may have to wait for the device.
 ///
-/// The constructor creates the stream on the current device, and the destructor destroys it without waiting for its work. Movable; a
-/// moved-from object owns no stream.
+/// The constructor creates the stream on the current device. The destructor destroys it without waiting for its work. Destroy objects that
+/// store the stream to free memory on it, such as a device_buffer, before the stream. Movable; a moved-from object owns no stream.
 ///
 /// @code{.cpp}
 /// rmm::cuda_stream const stream;

@@ -9,7 +9,8 @@
 #include <rmm/error.hpp>
 
 /// @file
-/// Macros that check arguments and CUDA calls. Each only tests and calls a function; messages are built out of line.
+/// Macros that check arguments and CUDA calls. Each only tests and calls a function, which adds file and line to the message out of line.
+/// The argument `message` is evaluated where the macro stands.
 
 #define STRINGIFY_DETAIL(x) #x
 /// The text of `x` after macro expansion.
@@ -24,8 +25,10 @@
 #define RMM_DETAIL_EXPECTS(condition, message, exception, ...) \
   ((condition) ? static_cast<void>(0) : RMM_DETAIL_POSITION.fail<exception>(message))
 
-/// `RMM_FAIL()`, `RMM_FAIL(message)`, `RMM_FAIL(message, Exception)`: throws, with the text that RMM_EXPECTS makes. A complete
-/// statement: the semicolon after it may be left out.
+/// `RMM_FAIL()`, `RMM_FAIL(message)`, `RMM_FAIL(message, Exception)`: throws, with the text that RMM_EXPECTS makes.
+///
+/// Expands to a statement with its semicolon, so the semicolon after it may be left out. In front of `else` it must be left out, unless
+/// the macro is in braces.
 #define RMM_FAIL(...) RMM_DETAIL_FAIL(__VA_ARGS__, ::rmm::logic_error, _)
 #define RMM_DETAIL_FAIL(message, exception, ...) RMM_DETAIL_POSITION.fail<exception>(message);
 
@@ -34,7 +37,7 @@
 /// `RMM_CUDA_TRY(call)`, `RMM_CUDA_TRY(call, Exception)`: throws if a CUDA runtime call does not return cudaSuccess.
 ///
 /// An expression of type void. `Exception` is `rmm::cuda_error` by default. The text is `CUDA error at: <file>:<line>: <name of the
-/// error> <its description>`. Clears the runtime's last error.
+/// error> <its description>`. If the call fails, clears the runtime's last error.
 #define RMM_CUDA_TRY(...) RMM_DETAIL_CUDA_TRY(__VA_ARGS__, ::rmm::cuda_error, _)
 #define RMM_DETAIL_CUDA_TRY(call, exception, ...) ::rmm::detail::check_cuda<exception>(call, __FILE__, __LINE__)
 
@@ -45,11 +48,11 @@
 #define RMM_CUDA_TRY_ALLOC(...) ::rmm::detail::check_cuda_alloc(__FILE__, __LINE__, __VA_ARGS__)
 
 /// `RMM_ASSERT_CUDA_SUCCESS(call)`: evaluates the call, in destructors and other code that cannot throw. Where assertions are on
-/// (detail/assert.hpp), ends the program with a message if the call fails.
+/// (detail/assert.hpp), ends the program with a message if the call fails. Never clears the runtime's last error.
 #define RMM_ASSERT_CUDA_SUCCESS(call) RMM_DETAIL_ASSERT_CUDA(call, #call, false)
 
-/// `RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call)`: an RMM_ASSERT_CUDA_SUCCESS that accepts a missing CUDA runtime, driver or device.
-/// The runtime is missing while the process exits, and in a forked child.
+/// `RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call)`: an RMM_ASSERT_CUDA_SUCCESS that also accepts the errors of a runtime that is shut down,
+/// and of a machine without a driver or without any device. The runtime is shut down while the process exits, and in a forked child.
 #define RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call) RMM_DETAIL_ASSERT_CUDA(call, #call, true)
 
 #if RMM_ASSERTIONS_ENABLED

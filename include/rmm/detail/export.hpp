@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// Visibility of symbols. Types and process-wide state have default visibility, whatever the options of the including project. All
-/// shared objects of a process then share one registry, and can catch each other's exceptions.
+/// Visibility of symbols. Types and process-wide state have default visibility, whatever the options of the including project, so that
+/// shared objects of a process can catch each other's exceptions. detail/base/process_wide.hpp says how they find the one registry.
 
 #if defined(__GNUC__)
 #define RMM_EXPORT __attribute__((visibility("default")))
@@ -13,7 +13,8 @@
 #define RMM_HIDDEN
 #endif
 
-/// Opens the library's namespace: `namespace RMM_NAMESPACE { ... }`. Exports all declarations in it, and in nested namespaces.
+/// Opens the library's namespace: `namespace RMM_NAMESPACE { ... }`. Exports all declarations in it and in nested namespaces, except those
+/// marked RMM_HIDDEN.
 #if defined(__clang__) && __clang_major__ < 16  // rejects the GNU spelling of an attribute here
 #define RMM_NAMESPACE [[gnu::visibility("default")]] rmm
 #else

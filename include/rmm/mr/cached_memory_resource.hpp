@@ -79,8 +79,8 @@ class cached_memory_resource final : public detail::growing_pool,
   ///
   /// Returns  the bytes that upstream gave back, if its trim_to() was called; else the bytes that the cache gave back.
   /// Failure  does not throw; memory that cannot be given back stays.
-  /// Threads  may run at the same time as all other calls. While it waits for the device, all allocations and frees wait, too: a kernel
-  ///          that waits for one of them would never end.
+  /// Threads  may run at the same time as all other calls. While it waits for the device, all allocations and frees wait, too. So do not
+  ///          call it while a kernel waits for a host thread that may allocate or free: neither would ever go on.
   /// Stream   waits on the host for the work that used the blocks. If the cache does not know that work, waits for the device, unless
   ///          that would break a capture.
   std::size_t trim_to(std::size_t bytes) noexcept override

@@ -14,7 +14,8 @@ namespace mr {
 
 /// A resource that allocates with cudaMalloc and frees with cudaFree. Use it as upstream of a pool.
 ///
-/// Ignores streams: allocates on the current device, and cudaFree waits for the device. All instances are equal.
+/// Ignores the stream argument: any stream may use the memory immediately, and cudaFree waits for the device. Allocates on the device that
+/// is current in the call, so one instance can serve all devices. All instances are equal.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;

@@ -30,9 +30,9 @@ namespace mr {
 /// In resources of this library, allocation and deallocation are thread-safe. Your own resource has to be, too, if several threads use it.
 ///
 /// allocate(bytes, alignment), allocate_async(bytes, alignment, stream) and calls through resource references round the size up to a
-/// multiple of the alignment. They do not align the address: it has the alignment of the resource. To pass sizes unchanged, as RMM does
-/// from 25.12 on, call use_unrounded_sizes(), set RMM_UNROUNDED_SIZES=1 in the environment, or define the macro RMM_UNROUNDED_SIZES in
-/// the file that allocates first.
+/// multiple of the alignment. They do not align the address: it has the alignment of the resource. To pass sizes unchanged, as RAPIDS RMM
+/// does from release 25.12 on, call use_unrounded_sizes(), set RMM_UNROUNDED_SIZES=1 in the environment, or define the macro
+/// RMM_UNROUNDED_SIZES for all files of the program. A process chooses once, at the latest in the first call that could round.
 ///
 /// @code{.cpp}
 /// class zeroing_resource final : public rmm::mr::device_memory_resource {
@@ -87,13 +87,15 @@ class RMM_EXPORT device_memory_resource {
     deallocate_rounded(ptr, bytes, alignment, cuda_stream_view{});
   }
 
-  /// Allocates as allocate(), under the name that resource references use. Throws bad_alloc if `alignment` is not a power of two.
+  /// Allocates `bytes`, rounded up to `alignment`, for use on `stream`. Throws bad_alloc unless `alignment` is a power of two. Resource
+  /// references call this function.
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
   {
     RMM_FUNC_RANGE();
     return allocate_rounded(bytes, alignment, stream);
   }
 
+  /// Allocates `bytes`, not rounded, as allocate(bytes, stream) does.
   void* allocate_async(std::size_t bytes, cuda_stream_view stream)
   {
     RMM_FUNC_RANGE();
@@ -113,8 +115,8 @@ class RMM_EXPORT device_memory_resource {
     do_deallocate(ptr, bytes, stream);
   }
 
-  /// Allocates for use on the default stream, and does not round the size: the function of RMM 25.10. Throws bad_alloc unless `alignment`
-  /// is a power of two of at most CUDA_ALLOCATION_ALIGNMENT.
+  /// Allocates `bytes`, not rounded, for use on the default stream. Does not wait: the name is that of RAPIDS RMM 25.10. Throws bad_alloc
+  /// unless `alignment` is a power of two of at most CUDA_ALLOCATION_ALIGNMENT.
   void* allocate_sync(std::size_t bytes, std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
   {
     RMM_FUNC_RANGE();
@@ -160,7 +162,8 @@ class RMM_EXPORT device_memory_resource {
   friend void get_property(device_memory_resource const&, ::cuda::mr::device_accessible) noexcept {}
 
  private:
-  /// Allocates. `bytes` may be 0: resources of this library return null then.
+  /// Allocates. `bytes` may be 0: resources of this library then return null, except a callback_memory_resource, whose callback decides,
+  /// and adaptors over it.
   virtual void* do_allocate(std::size_t bytes, cuda_stream_view stream) = 0;
 
   /// Frees. Must not throw; not declared noexcept, so that overrides with and without noexcept compile.

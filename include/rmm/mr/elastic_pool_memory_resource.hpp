@@ -66,8 +66,8 @@ enum class paused_contents {
 ///
 /// It reserves far more addresses than the device has memory, and maps chunks of memory to them when they are needed. It joins free pieces
 /// to one large block by mapping their chunks to neighbouring addresses. trim_to() gives chunks without an allocation back to the
-/// device. Small chunks keep less memory back, and large ones are mapped faster, so large requests get larger ones; see
-/// docs/elastic-pool.md.
+/// device. One allocation keeps a whole chunk in the pool, so with small chunks more memory can go back. Large chunks are mapped faster, so
+/// large requests get larger chunks; see docs/elastic-pool.md.
 ///
 /// UCX with error handling, as in Dask, sends this memory to other processes through the host. Use pool_memory_resource over
 /// cuda_memory_resource for what it sends; see docs/dask.md.
@@ -84,9 +84,9 @@ enum class paused_contents {
 /// @endcode
 class elastic_pool_memory_resource final : public detail::growing_pool, public trimmable_resource {
  public:
-  /// Throws logic_error if a size is not a multiple of 256, the initial size is above the maximum, `chunk_bytes` is no power of two that
-  /// the device supports, the device does not exist, or it does not support an option. Throws out_of_memory if the device does not have
-  /// the initial size, and another bad_alloc if there are no addresses.
+  /// Throws logic_error if a size is not a multiple of 256, the initial size is above the maximum, `chunk_bytes` is neither 0 nor a power
+  /// of two from the device's smallest chunk to 1 GiB, the device does not exist, or it does not support an option. Throws out_of_memory
+  /// if the device does not have the initial size, and another bad_alloc if there are no addresses.
   explicit elastic_pool_memory_resource(elastic_pool_options const& options)
     : growing_pool{default_order, options.device ? options.device->value() : -1},
       device_{options.device ? *options.device : cuda_device_id{rmm::detail::known_current_device()}},
@@ -119,9 +119,10 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   ///
   /// Returns  the bytes given back, possibly 0.
   /// Failure  does not throw; memory that cannot be given back stays. If a wait for work that used memory fails, that memory stays
-  ///          mapped, but unusable until a later wait succeeds. A paused pool gives nothing back.
+  ///          mapped, but unusable until a later wait succeeds. A paused pool or tag gives nothing back; the other parts of the pool do.
   /// Threads  may run at the same time as all other calls. Allocations that have to grow the pool wait for it. While it waits for the
-  ///          device, all other allocations and frees wait, too: a kernel that waits for one of them would never end.
+  ///          device, all other allocations and frees wait, too. So do not call it while a kernel waits for a host thread that may allocate
+  ///          or free: neither would ever go on.
   /// Stream   waits on the host for the work that may use the memory. If the pool does not know that work, waits for the device, unless
   ///          that would break a capture.
   /// Cost     O(free blocks), plus the calls of the driver.
@@ -164,8 +165,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Gives the memory of the pool back to the device, and keeps the addresses of allocations. Until resume(), the memory must not be used,
   /// allocations throw logic_error, and frees work. Memory of tags that set_pausable() named is not part of it.
   ///
-  /// Failure  throws logic_error for a plain pool, a paused pool, a pool whose memory was exported, and if a capture forbids the wait.
-  ///          Throws bad_alloc if the host has no memory for the contents, and cuda_error if a wait or copy fails. Changes nothing then.
+  /// Failure  throws logic_error for a plain pool, for a paused pool, if a block of this memory was exported, and if a capture forbids the
+  ///          wait. Throws bad_alloc if the host has no memory for the contents, and cuda_error if a wait or copy fails. Changes nothing
+  ///          then.
   /// Threads  no other thread may allocate at the same time.
   /// Stream   waits on the host for the device; with peer_access, for all devices that can access the memory.
   void pause(paused_contents contents = paused_contents::kept_pageable)
@@ -214,8 +216,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Whether the allocations under the tag are paused. Throws logic_error if set_pausable() was not called for the tag.
   [[nodiscard]] bool is_paused(tag which) const { return part_of(which).is_paused(); }
 
-  /// Makes the pool, and its tags, keep the host's memory of a pause for the next one, or stop that and free it. Initially off. A pool
-  /// that is paused often with the same contents is paused faster then, because pinned memory takes long to get.
+  /// With `true`, resume() keeps the host memory that held the contents, for the next pause of the pool or tag. Pauses with the same
+  /// paused_contents and about the same size are then faster, because pinned memory takes long to get. With `false`, which is the initial
+  /// setting, resume() frees that memory; the call itself frees what earlier calls of resume() kept.
   void retain_host_memory(bool on = true)
   {
     auto const growing = lock_growth();  // the parts have the same lock
@@ -223,8 +226,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     parts_.for_each([&](elastic_pool_memory_resource& part) { part.source_->retain_host_memory(on); });
   }
 
-  /// Returns the host's copy of memory of the pool, or of a tag, that is paused with its contents. Valid until resume(). Returns null if the
-  /// memory is not paused, or if its contents were dropped.
+  /// Returns the address of the host's copy of `bytes` bytes at `ptr`, if they belong to a pool or tag that is paused with its contents.
+  /// Valid until resume(). Returns null if the memory is not paused, or if its contents were dropped.
   [[nodiscard]] void const* kept_contents(void const* ptr, std::size_t bytes) const
   {
     if (auto const* const part = parts_.find_with(ptr)) { return part->kept_contents(ptr, bytes); }
@@ -232,8 +235,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return source_->kept_contents(ptr, bytes);
   }
 
-  /// Exports a block to other processes; see mr/shared_memory.hpp. The block has to stay allocated as long as they use it.
-  /// The pool cannot be paused any more.
+  /// Exports a block to other processes; see mr/shared_memory.hpp. The block has to stay allocated as long as they use it. If the block was
+  /// allocated under a pausable tag, that tag cannot be paused any more. Otherwise the rest of the pool, without its pausable tags, cannot.
   ///
   /// Throws logic_error if the pool was made without share_descriptors, or if the block is not in the pool or is paused. Throws cuda_error
   /// if the driver fails.

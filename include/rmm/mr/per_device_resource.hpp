@@ -31,8 +31,9 @@
 /// registration and the memory that it allocated. A new registration only affects later allocations. The device of a call need not be
 /// current, or exist.
 ///
-/// Resources are registered by pointer or by reference. Containers and allocators read the reference. Setters of a resource set both;
-/// setters whose names end in `_ref` do not change the pointer.
+/// Each device has two entries, a pointer and a reference. Containers and allocators read the reference. set_per_device_resource() and
+/// set_current_device_resource() set both. Setters whose names end in `_ref` set only the reference: getters without `_ref` then still
+/// return the earlier pointer.
 /// Threads  all functions are thread-safe; getters take no lock.
 
 RMM_PROCESS_WIDE_ANCHOR(rmm_registry_v2, 6);
@@ -106,8 +107,9 @@ inline constexpr bool is_stateless = std::is_empty_v<Resource> ||
                                      (std::is_base_of_v<device_memory_resource, Resource> &&
                                       sizeof(Resource) == sizeof(device_memory_resource));
 
-/// Returns a resource made from `object` that is never destroyed. It is not compared with those of earlier calls: equal resources may
-/// behave differently, as adaptors with different callbacks do, and the upstream of an earlier one may be gone.
+/// Returns a resource that is never destroyed. Makes a new one from `object`, except for a stateless class: its first call makes the
+/// resource, and later calls return the same one. Resources are not compared with those of earlier calls: equal resources may behave
+/// differently, as adaptors with different callbacks do, and the upstream of an earlier one may be gone.
 template <class Resource, class Object>
 [[nodiscard]] Resource& lasting_copy(Object&& object)
 {
@@ -121,7 +123,7 @@ template <class Resource, class Object>
     return only->resource;
   } else {
     auto* const made =
-      new node{Resource(std::forward<Object>(object)), nullptr};  // without the lock: this calls the program
+      new node{Resource(std::forward<Object>(object)), nullptr};  // not under the lock: may run code of the user
     std::lock_guard<std::mutex> const refs{ref_map_lock()};
     made->next = first;
     first      = made;
@@ -182,11 +184,13 @@ inline device_memory_resource* set_per_device_resource_of(cuda_device_id device,
 
 }  // namespace detail
 
-/// Registers a resource that is passed as an object. Returns the previous resource.
+/// Registers a resource that is passed as an object. Returns the previous resource. The argument decides what is registered:
 ///
-/// If the argument can be copied or moved from, the registry keeps the copy until the process ends: each call keeps one more, so register
-/// by pointer in a loop. Otherwise, as for an lvalue of a class that can be moved but not copied, and for resource references, the registry
-/// keeps only the address: the resource has to outlive its registration and all memory from it.
+/// - A resource reference: the reference. The resource has to outlive its registration and all memory from it.
+/// - An object that can be copied, or an rvalue that can be moved: a copy, which the registry keeps until the process ends. Later changes
+///   of the object have no effect. Each call keeps one more copy, except for classes without data members: register by pointer in a loop.
+/// - Any other lvalue, such as an object that can be moved but not copied: its address. It has to outlive its registration and all
+///   memory from it.
 template <class Object, std::enable_if_t<detail::is_resource_object<Object>, int> = 0>
 device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& object)
 {

@@ -30,8 +30,9 @@ namespace mr {
 /// that allocate often and own their device.
 ///
 /// It grows when no free memory fits, up to its maximum, and gives its blocks back when it is destroyed. Memory that was freed on one
-/// stream can serve another stream: the pool orders their work on the device, and waits on the host only before it grows or fails. See
-/// docs/out-of-memory.md for what it tries then. Its base classes have the functions for reservations, tags, figures and callbacks.
+/// stream can serve another stream: the pool orders their work on the device, and waits on the host only before it grows or fails.
+/// docs/out-of-memory.md says what it tries before an allocation fails. Its base classes have the functions for reservations, tags,
+/// figures and callbacks.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;
@@ -74,12 +75,13 @@ class pool_memory_resource final : public detail::growing_pool,
     : pool_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_pool_size, maximum_pool_size}
   {}
 
-  /// Gives upstream blocks that hold no allocation back, the largest first, until the pool holds at most `bytes`. Returns the bytes given
-  /// back. The pool does not derive from trimmable_resource, so that code which trims every trimmable_resource leaves it alone.
+  /// Gives blocks without an allocation back to upstream, the largest first, until the pool holds at most `bytes`. Returns the bytes given
+  /// back. The pool does not derive from trimmable_resource, so code that trims every trimmable_resource does not trim this pool.
   ///
   /// Failure  does not throw; memory that cannot be given back stays.
   /// Threads  may run at the same time as all other calls. Allocations that have to grow the pool wait for it. While it waits for the
-  ///          device, all other allocations and frees wait, too: a kernel that waits for one of them would never end.
+  ///          device, all other allocations and frees wait, too. So do not call it while a kernel waits for a host thread that may allocate
+  ///          or free: neither would ever go on.
   /// Stream   waits on the host for the work that used the blocks. If the pool does not know that work, waits for the device, unless
   ///          that would break a capture.
   RMM_COLD std::size_t trim_to(std::size_t bytes) noexcept
@@ -107,7 +109,8 @@ class pool_memory_resource final : public detail::growing_pool,
     take_first(source_, initial_pool_size);
   }
 
-  /// Grows by half of the bytes that are left to the maximum. Without a maximum, doubles the pool.
+  /// Asks upstream for half of the bytes that are left to the maximum, or without a maximum for as much as the pool holds; in both cases
+  /// for at least `bytes`. After each refusal asks for half as much, down to `bytes`.
   [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
   {
     auto const held = pool_size();

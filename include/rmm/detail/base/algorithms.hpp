@@ -12,8 +12,8 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-// Algorithms of namespace std that the library uses, for random-access iterators. This header replaces <algorithm>, which is 20 times
-// as long because it also declares the parallel algorithms in C++17.
+// Algorithms of namespace std for random-access iterators, and functions that they need. Headers that most programs include use this one
+// instead of <algorithm>, which is 20 times as long because it also declares the parallel algorithms in C++17.
 
 template <class T>
 [[nodiscard]] constexpr T const& min(T const& lhs, T const& rhs) noexcept
@@ -145,7 +145,8 @@ template <class Iterator, class T>
   return first != last && !(value < *first);
 }
 
-/// Moves the element at position `at` of a binary heap of `count` elements down, until no element below it is after it.
+/// In a binary heap of `count` elements, moves the element at position `at` towards the leaves until is_before(element, child) is false
+/// for each of its children.
 template <class Iterator, class Before>
 void sift_down(Iterator first, std::ptrdiff_t at, std::ptrdiff_t count, Before& is_before)
 {
@@ -184,7 +185,8 @@ template <class Iterator, class Before>
 {
   std::swap(*first, *detail::median_of_three(first + 1, first + (last - first) / 2, last - 1, is_before));
   auto const& pivot = *first;
-  for (++first;; ++first) {  // the inner loops stop in the range: the candidates for the median bound them
+  // The inner loops stay in the range: of the other two candidates for the median, one is not before the pivot, and one is not after it.
+  for (++first;; ++first) {
     while (is_before(*first, pivot)) { ++first; }
     do {
       --last;

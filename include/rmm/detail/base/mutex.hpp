@@ -15,18 +15,20 @@ namespace detail {
 
 /// A mutex like std::mutex. It exists because <mutex> also includes std::chrono and std::system_error.
 ///
-/// Constant-initialized and trivially destructible: a static mutex can be locked before and after the life of all static objects.
+/// Constant-initialized, and trivially destructible except under ThreadSanitizer: a static mutex can be locked before and after the life of
+/// all static objects.
 class mutex {
  public:
   constexpr mutex() noexcept     = default;
   mutex(mutex const&)            = delete;
   mutex& operator=(mutex const&) = delete;
 #if RMM_DETAIL_THREAD_SANITIZER
-  // Otherwise ThreadSanitizer would take a later mutex at the same address for this one.
+  // Without this, ThreadSanitizer would confuse a later mutex at the same address with this one.
   ~mutex() { __tsan_mutex_destroy(&native_, 0); }
 #endif
 
-  // POSIX defines no error for a mutex of this kind that is initialized and used as these functions require.
+  // The results of locking and unlocking are not checked: neither can fail if no thread locks a mutex that it holds, and if the thread that
+  // locked a mutex unlocks it.
   void lock() noexcept { pthread_mutex_lock(&native_); }
   [[nodiscard]] bool try_lock() noexcept { return pthread_mutex_trylock(&native_) == 0; }
   void unlock() noexcept { pthread_mutex_unlock(&native_); }
@@ -35,7 +37,8 @@ class mutex {
   pthread_mutex_t native_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
-// Releases share the layout of objects that have one, such as stream_lifetimes.
+// Different releases of the library in one process share objects that contain a mutex, such as stream_lifetimes. So its layout must not
+// change.
 static_assert(sizeof(mutex) == sizeof(pthread_mutex_t) && alignof(mutex) == alignof(pthread_mutex_t));
 
 /// A lock like std::unique_lock: it holds a mutex, or none, until it is destroyed or assigned to.

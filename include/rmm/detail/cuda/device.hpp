@@ -18,8 +18,8 @@ namespace detail {
 
 /// Asks the runtime for the current device of the calling thread. Returns -1 if that fails.
 ///
-/// Then also asserts, unless the runtime, the driver or the device is missing: destructors call this when the runtime is already shut
-/// down.
+/// If assertions are enabled, a failure ends the program, unless the runtime is shut down or there is no driver or no device at all:
+/// destructors call this when the runtime is already shut down.
 [[nodiscard]] inline int query_current_device() noexcept
 {
   int device{};
@@ -36,8 +36,8 @@ namespace detail {
   return device;
 }
 
-/// Makes `device` the current device of the calling thread. Asserts on failure, unless the runtime, the driver or the device is
-/// missing.
+/// Makes `device` the current device of the calling thread. If assertions are enabled, a failure ends the program, also if `device` does
+/// not exist. Ignores failures if the runtime is shut down, or if there is no driver or no device at all.
 inline void make_device_current(int device) noexcept { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaSetDevice(device)); }
 
 /// Returns the number of devices that the process can use. Asserts and returns 0 if the runtime fails.
@@ -72,15 +72,17 @@ inline std::atomic<int> known_device_count{0};
   return (count != 0 ? count : ask_device_count()) == 1;
 }
 
-/// Returns the current device of the calling thread, in processes that see several devices.
+/// Returns the current device of the calling thread: from the driver if it answers, else from query_current_device(). For processes that
+/// see several devices, or if the number of devices is unknown.
 [[nodiscard]] RMM_OUT_OF_LINE inline int ask_current_device() noexcept
 {
   int device{0};
   return find_device_of_current_context(device) ? device : query_current_device();
 }
 
-/// Returns the current device of the calling thread, as query_current_device() does, but faster: without a call if the process sees one
-/// device, and else from the driver if it answers. The runtime takes about 30 ns, and much longer in many threads.
+/// Returns the current device of the calling thread, faster than query_current_device(). If the process sees one device, returns 0 without
+/// a call, even while the runtime fails. Otherwise asks the driver, and the runtime only if the driver does not answer. A call of the
+/// runtime takes about 30 ns, and much longer if many threads call it at the same time.
 [[nodiscard]] RMM_ALWAYS_INLINE int current_device() noexcept { return sees_one_device() ? 0 : ask_current_device(); }
 
 /// Returns the free and the total bytes of the current device. Throws cuda_error.
@@ -104,8 +106,8 @@ inline std::atomic<int> known_device_count{0};
   return {free, total};
 }
 
-/// Called after a failed allocation: throws a bad_alloc if the process can use no device, because that is the cause. The driver is
-/// missing or too old, finds no device, or the process is the forked child of one that uses CUDA.
+/// Call it after a failed allocation. If the process can use no device, throws a bad_alloc that names this as the cause. Possible reasons:
+/// the driver is missing or too old, it finds no device, or the process is the forked child of one that uses CUDA.
 RMM_COLD inline void expect_usable_device(std::size_t bytes)
 {
   int count{};

@@ -137,8 +137,8 @@ class memory_source {
 };
 
 /// Makes a source give memory back until its heap has at most `bytes`. If more would go back with events, records them on the streams
-/// that are alive. If that is not enough, waits for the devices. All allocations wait meanwhile, so a kernel that waits for one of them
-/// would never end. Returns the bytes given back, also if host memory runs out in between.
+/// that are alive. If that is not enough, waits for the devices. All allocations wait meanwhile, so a kernel that waits for a host thread
+/// that allocates would never end. Returns the bytes given back, also if host memory runs out in between.
 RMM_COLD inline std::size_t trim_as_far_as_possible(memory_source& source,
                                                     rmm::detail::stream_ordered_heap& heap,
                                                     std::size_t bytes) noexcept

@@ -87,12 +87,12 @@ RMM_HIDDEN inline bool choose_size_rounding(bool rounds)
 
 }  // namespace detail
 
-/// Makes resources receive sizes without rounding, in the whole process, as RMM does since 25.12. With `false`, sizes are rounded up to
-/// their alignment, as before 25.12.
+/// Makes resources receive sizes without rounding, in the whole process, as RAPIDS RMM does since 25.12. With `false`, sizes are rounded up
+/// to their alignment, as before 25.12.
 ///
 /// Call it before the first allocation: it throws logic_error if the process has made the other choice already. Without a call,
-/// RMM_UNROUNDED_SIZES=1 or 0 in the environment decides. Without that, the macro RMM_UNROUNDED_SIZES in the file that allocates first
-/// decides.
+/// RMM_UNROUNDED_SIZES=1 or 0 in the environment decides. Without that, sizes are unrounded if the macro RMM_UNROUNDED_SIZES is defined.
+/// Define it for all files of the program: the linker keeps one copy of the function that reads it, and that may come from any file.
 RMM_HIDDEN inline void use_unrounded_sizes(bool unrounded = true)
 {
   RMM_EXPECTS(detail::choose_size_rounding(!unrounded) != unrounded,
