@@ -46,13 +46,17 @@ namespace detail {
 {
   rmm::detail::register_process_exit_hook();  // registered now, so that it runs before handlers that exist already
   return rmm::detail::find_or_publish<registry>(rmm_registry_v2, 6, [] {
-    static cuda_memory_resource* const initial = new cuda_memory_resource{};
+    // Constant-initialized: a forked child would wait for ever for a thread of its parent that initializes a static variable.
+    static std::atomic<cuda_memory_resource*> initial{nullptr};
+    cuda_memory_resource* none{nullptr};
+    auto* const made = new cuda_memory_resource{};
+    if (!initial.compare_exchange_strong(none, made, std::memory_order_acq_rel)) { delete made; }
     static_cast<void>(::pthread_atfork(nullptr, nullptr, [] {
       if (void* const found = rmm_registry_v2.load(std::memory_order_acquire)) {
         static_cast<registry*>(found)->begin_in_child();
       }
     }));
-    return new registry{initial};
+    return new registry{initial.load(std::memory_order_acquire)};
   });
 }
 
