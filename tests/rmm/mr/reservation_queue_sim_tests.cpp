@@ -17,9 +17,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -196,10 +199,12 @@ TEST_F(ReservationQueue, RequestsRiseWhileTheyWait)
   for (auto& each : high) { each.join(); }
 }
 
+/// Without retries by time: a request that became the first one before another came could be in a try when the memory is freed.
 TEST_F(ReservationQueue, AgeCountsOnlyAtEqualPriorityWithoutAging)
 {
   rmm::mr::reservation_queue_options strict;
-  strict.aging = milliseconds{0};
+  strict.aging       = milliseconds{0};
+  strict.retry_after = std::chrono::hours{1};
   reservation_queue by_priority{pool, strict};
   auto all = std::optional{pool.reserve(MiB, stream)};
   std::mutex mutex;
@@ -207,13 +212,28 @@ TEST_F(ReservationQueue, AgeCountsOnlyAtEqualPriorityWithoutAging)
   std::vector<std::thread> tasks;
   for (int const priority : {0, 1, 1, 2}) {
     tasks.emplace_back([&, priority] {
-      auto const mine = by_priority.reserve_or_wait(MiB, priority);
-      std::lock_guard<std::mutex> const lock{mutex};
-      served.push_back(priority);
+      {
+        auto const mine = by_priority.reserve_or_wait(MiB, priority);
+        std::lock_guard<std::mutex> const lock{mutex};
+        served.push_back(priority);
+      }
+      by_priority.notify();
     });
     while (by_priority.waiting() != tasks.size()) { std::this_thread::yield(); }
   }
+  auto const tries = [&] {
+    auto const counts = pool.figures().recovery;
+    return std::accumulate(
+      std::begin(counts.rungs), std::end(counts.rungs), std::uint64_t{0}, [](std::uint64_t sum, auto const& rung) {
+        return sum + rung.tried;
+      });
+  };
+  for (auto before = ~tries(); before != tries();) {  // until no try is under way
+    before = tries();
+    std::this_thread::sleep_for(milliseconds{20});
+  }
   all.reset();
+  by_priority.notify();
   for (auto& each : tasks) { each.join(); }
   EXPECT_EQ(served, (std::vector<int>{2, 1, 1, 0}));
 }
