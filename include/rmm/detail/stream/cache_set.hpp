@@ -212,6 +212,14 @@ class basic_cache_set {
     return bytes > large_.load(std::memory_order_relaxed);
   }
 
+  /// Returns the bytes of large blocks that a cache may keep: none unless much memory is free, and none in the only cache, which holds all. If
+  /// the stream can end without notice, also none for some time after the host had to wait for unfenced frees.
+  [[nodiscard]] std::size_t most_kept(stream_cache const& cache) const noexcept
+  {
+    bool const none = !cache.is_lasting() && eager_fences_left_.load(std::memory_order_relaxed) != 0;
+    return none ? 0 : most_kept_.load(std::memory_order_relaxed);
+  }
+
   /// Whether the cache holds more than its share, or a range that is large. Called by the owner.
   [[nodiscard]] bool has_to_flush(stream_cache const& cache) const noexcept
   {
@@ -232,8 +240,9 @@ class basic_cache_set {
     return cache.ranges().count() > most_ranges_.load(std::memory_order_relaxed);
   }
 
-  /// Decides whether free memory is scarce: from when the stores have less than 1/8 of all memory until they have more than 3/8. While it
-  /// is scarce, blocks above 1/65536 of the pool, but at least 64 KiB and at most 256 KiB, go past caches.
+  /// Decides whether free memory is scarce: from when the stores have less than 1/8 of all memory until they have more than 3/8; and whether
+  /// it is plenty: from when they have 1/2 of all memory until they have less than 3/8. While it is scarce, blocks above 1/65536 of the
+  /// pool, but at least 64 KiB and at most 256 KiB, go past caches.
   /// Cost  adds up at most 16 stores a call on average: if the heap has more, only each n-th call adds them up.
   void note_scarcity() noexcept
   {
@@ -241,8 +250,11 @@ class basic_cache_set {
     calls_since_sum_  = 0;
     auto const eighth = block_bytes() / 8;
     auto const stored = shared_.fenced_bytes();
-    if (is_scarce_ ? stored <= most_eighths_if_scarce * eighth : stored >= eighth || !is_shared()) { return; }
-    is_scarce_ = !is_scarce_;
+    bool const scarce = is_scarce_ ? stored <= most_eighths_if_scarce * eighth : stored < eighth && is_shared();
+    bool const plenty = stored >= (is_plenty_ ? most_eighths_if_scarce : eighths_of_plenty) * eighth;
+    if (scarce == is_scarce_ && plenty == is_plenty_) { return; }
+    is_scarce_ = scarce;
+    is_plenty_ = plenty;
     set_limits();
   }
 
@@ -380,11 +392,12 @@ class basic_cache_set {
     auto size = bytes;
     taken_range taken{};
     if (bytes <= refill_bytes_ / 2) {
-      // Takes a small range whole. Otherwise cuts from the highest range: few are so large, so take_highest() looks at few.
+      // Cuts from the highest range: few are so large, so take_highest() looks at few. While memory is scarce, takes a small range whole.
       auto const fit = from.ranges().good_fit(bytes);
       if (fit == 0) { return false; }
-      size  = fit <= refill_bytes_ ? fit : refill_bytes_;
-      taken = fit <= refill_bytes_ ? from.ranges().take_good(size) : from.ranges().take_highest(size);
+      bool const takes_whole = !is_plenty_ && fit <= refill_bytes_;
+      size                   = takes_whole ? fit : refill_bytes_;
+      taken                  = takes_whole ? from.ranges().take_good(size) : from.ranges().take_highest(size);
       if (!taken) { size = bytes; }
     }
     if (!taken) { taken = from.ranges().take_good(size); }
@@ -398,6 +411,30 @@ class basic_cache_set {
   [[nodiscard]] bool refill_from_own(stream_cache& to, free_store* own, std::size_t bytes) noexcept
   {
     return own != nullptr && own->ranges().total_bytes() >= bytes && fence(to) && refill(to, *own, bytes);
+  }
+
+  /// Moves the large blocks that a cache keeps to the store of its stream, behind one new fence. Returns false, and moves none, if the cache
+  /// keeps none, or if the fence or host memory for it cannot be had. The owner calls it, in a call that the program makes on the stream;
+  /// or another thread, while the cache is closed and its stream cannot end.
+  bool give_kept(stream_cache& cache, cudaStream_t stream) noexcept
+  {
+    if (cache.kept_count() == 0) { return false; }
+    auto* const store = shared_.find_or_make(cache.identity(), cache.device());
+    if (store == nullptr || !store->try_make_room(cache.kept_count()) || !shared_.try_add_fence(*store, stream)) {
+      return false;
+    }
+    give_kept_to(*store, cache);
+    return true;
+  }
+
+  /// Moves the kept blocks to a store that has room for them, and whose newest fence covers them.
+  void give_kept_to(free_store& store, stream_cache& cache) noexcept
+  {
+    cache.give_kept([&](address_range range) {
+      store.ranges().insert(range, store.newest(), limits_.seams());
+      cache.return_claim();
+    });
+    RMM_ASSERT(cache.kept_count() == 0 && store.has_fences());
   }
 
   /// Moves memory that a cache holds beyond its limits to its stream's store. A cache beyond its share loses all its ranges, small ones
@@ -527,14 +564,15 @@ class basic_cache_set {
     bool is_newest = false;  // whether the cache's event is newer than those of its stream's store
     if (is_alive || is_legacy_stream(cache.stream())) {
       device_scope const on_device{cache.device()};  // the handle of a default stream names that of the current one
+      static_cast<void>(give_kept(cache, cache.stream()));
       is_newest = cache.fence(cache.stream());
     }
     cache.empty_stacks();
     if (cache.has_fenced_blocks() || !try_give_ranges(cache, is_newest)) { return; }
     // Only unfenced blocks are left. If the stream is still alive, its next call can fence them.
     bool const may_live = !cache.has_ended() && !is_default_stream(cache.stream());
-    auto* const store =
-      may_live && cache.has_unfenced() ? shared_.find_or_make(cache.identity(), cache.device()) : nullptr;
+    bool const any_left = cache.has_unfenced() || cache.kept_count() != 0;
+    auto* const store   = may_live && any_left ? shared_.find_or_make(cache.identity(), cache.device()) : nullptr;
     cache.for_each_free([&](address_range range, bool) {
       if (store == nullptr || !store->try_add_unfenced(range)) { shared_.lose(range, devices_of_unfenced(cache)); }
     });
@@ -607,6 +645,7 @@ class basic_cache_set {
   static constexpr std::size_t least_large            = std::size_t{1} << 20;
   static constexpr std::size_t most_large_if_scarce   = std::size_t{256} << 10;
   static constexpr std::size_t most_eighths_if_scarce = 3;
+  static constexpr std::size_t eighths_of_plenty      = 4;   // until there are fewer than most_eighths_if_scarce
   static constexpr std::size_t stores_a_call          = 16;  // whose bytes are added up
   static constexpr std::size_t ranges_in_all          = 16384;
   static constexpr std::size_t ranges_in_each         = 2048;
@@ -760,6 +799,8 @@ class basic_cache_set {
     share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
     share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
     most_ranges_.store(shared ? most_ranges(caches_.size()) : range_set::no_limit, std::memory_order_relaxed);
+    auto const kept = shared && is_plenty_ ? detail::min(bytes / 256, bytes / (8 * caches_.size())) : 0;
+    most_kept_.store(kept, std::memory_order_relaxed);
     large_.store(shared ? large : range_set::no_limit, std::memory_order_relaxed);
     RMM_ASSERT(refill_bytes_ % heap_granule == 0 && refill_bytes_ <= largest_refill);
     RMM_ASSERT(shared || (share_.load(std::memory_order_relaxed) == bytes && !is_large(bytes)));
@@ -772,6 +813,7 @@ class basic_cache_set {
   std::atomic<std::size_t> share_{0};  // what a cache may keep
   std::atomic<std::size_t> share_of_consumer_{0};
   std::atomic<std::size_t> most_ranges_{range_set::no_limit};  // ... and in how many ranges
+  std::atomic<std::size_t> most_kept_{0};                      // bytes of large blocks that a cache may keep
   std::atomic<unsigned> eager_fences_left_{0};                 // until then each free on a stream is fenced
   detail::mutex& mutex_;
   heap_limits& limits_;
@@ -786,6 +828,7 @@ class basic_cache_set {
   alignas(64) std::vector<detail::owned_ptr<stream_cache>> caches_;
   std::size_t refill_bytes_{};
   bool is_scarce_{false};
+  bool is_plenty_{false};
   std::size_t calls_since_sum_{};
   std::uint64_t taken_from_others_{};
   std::size_t no_run_of_{range_set::no_limit};  // S4

@@ -56,7 +56,8 @@ struct free_set {
     if (cache != nullptr) {
       auto const [count, bytes] = cache->free_pieces();
       if (with_unfenced) { return {count, bytes}; }
-      return {count - cache->unfenced_count(), bytes - cache->unfenced_bytes()};
+      return {count - cache->unfenced_count() - cache->kept_count(),
+              bytes - cache->unfenced_bytes() - cache->kept_bytes()};
     }
     auto bytes = ranges->total_bytes();
     if (!with_unfenced) { return {ranges->count(), bytes}; }
@@ -221,9 +222,9 @@ class basic_free_sets {
   void fence_alive(pointer_bag const& known) const noexcept
   {
     for (auto const& cache : caches_) {
-      if (!cache->has_unfenced() || !caches_.is_kept_alive(*cache, known)) { continue; }
+      if (!has_unfenced(*cache) || !caches_.is_kept_alive(*cache, known)) { continue; }
       device_scope const on_device{cache->device()};  // the handle of a default stream names that of the current one
-      static_cast<void>(cache->fence(cache->stream()));
+      fence_all_of(*cache, cache->stream());
       RMM_ASSERT(!cache->has_ended());  // H3 of the heap
     }
     for (auto const& store : shared_.stores()) {
@@ -250,7 +251,7 @@ class basic_free_sets {
       if (!is_its(cache)) { continue; }
       // CUDA does not tell the identity of a capturing stream. A cache with a lasting handle belongs to this stream, though.
       if (identity != 0 ? cache->identity() != identity : !cache->is_lasting()) { continue; }
-      if (cache->has_unfenced()) { static_cast<void>(cache->fence(stream)); }
+      fence_all_of(*cache, stream);
       caches_.note_end(*cache);
     }
     RMM_ASSERT_EXPENSIVE(check_sum());
@@ -276,8 +277,11 @@ class basic_free_sets {
   {
     if (!waits_.try_wait_for(devices(), may)) { return false; }
     ++device_synchronizations_;
-    for (auto const& cache : caches_) { cache->all_fenced(); }
-    shared_.all_reached();
+    for (auto const& cache : caches_) {
+      cache->all_fenced();
+      cache->give_kept([&](address_range range) { shared_.lose(range, device_waits::every_device); });
+    }
+    shared_.all_reached();  // also what was just lost
     RMM_ASSERT(detail::none_of(caches_.begin(), caches_.end(), [](auto const& cache) {
       return cache->has_unfenced() && !cache->has_fenced_blocks();  // both: host memory to coalesce has run out
     }));
@@ -294,13 +298,25 @@ class basic_free_sets {
   // The stream number, in heap_contents, of memory that has lost its stream.
   static constexpr std::uint64_t lost_stream = max_value<std::uint64_t> / 2;
 
+  [[nodiscard]] static bool has_unfenced(stream_cache const& cache) noexcept
+  {
+    return cache.has_unfenced() || cache.kept_count() != 0;
+  }
+
+  /// Fences all memory of a cache, on its stream. What cannot be fenced stays as it is.
+  void fence_all_of(stream_cache& cache, cudaStream_t stream) const noexcept
+  {
+    static_cast<void>(caches_.give_kept(cache, stream));
+    if (cache.has_unfenced()) { static_cast<void>(cache.fence(stream)); }
+  }
+
   /// Returns the devices of all streams that free memory waits for. These devices have contexts, because their streams were used.
   [[nodiscard]] std::uint64_t devices() const noexcept
   {
     auto devices = shared_.lost_devices();
     for (auto const& cache : caches_) {
       if (cache->has_fenced_blocks() || !cache->ranges().empty()) { devices |= device_waits::set_of(cache->device()); }
-      if (cache->has_unfenced()) { devices |= caches_.devices_of_unfenced(*cache); }
+      if (has_unfenced(*cache)) { devices |= caches_.devices_of_unfenced(*cache); }
     }
     for (auto const& store : shared_.stores()) {
       if (!store->ranges().empty() || store->has_fences()) { devices |= device_waits::set_of(store->device()); }

@@ -29,7 +29,7 @@ namespace detail {
 ///
 ///   1. the cache's own stacks, recent frees and ranges, because the thread may have been locked out of its cache before
 ///   2. the idle store, from which the cache takes somewhat more than the request; the idle store again, after memory whose events are
-///      found reached has moved there; then the stream's own store
+///      found reached has moved there; then the stream's own store, with the large blocks that the cache has kept
 ///   3. the cache's own stacks again, emptied and coalesced with its ranges
 ///   4. one range of another stream's store, after a wait for its event on the device
 ///   5. one range of another cache, whose owner is locked out meanwhile; after a wait if the cache is for another stream
@@ -66,7 +66,7 @@ class basic_memory_search {
     if (knows_no_run_of(bytes)) { return nullptr; }
     caches_.reopen(who.cache);
     caches_.note_scarcity();
-    auto* const own = shared_.find(who.identity);
+    auto* own = shared_.find(who.identity);
     if (own != nullptr) { shared_.fence_left(*own, who.stream); }
     bool const through_cache = who.cache != nullptr && !caches_.is_large(bytes);
     if (through_cache) {
@@ -76,7 +76,9 @@ class basic_memory_search {
       bool refilled = caches_.refill(cache, shared_.idle(), bytes);  // 2
       if (!refilled) {
         shared_.poll(most_polls);
-        refilled = caches_.refill(cache, shared_.idle(), bytes) || caches_.refill_from_own(cache, own, bytes);
+        refilled = caches_.refill(cache, shared_.idle(), bytes);
+        if (!refilled && caches_.give_kept(cache, who.stream)) { own = shared_.find(who.identity); }
+        refilled = refilled || caches_.refill_from_own(cache, own, bytes);
       }
       void* const ptr = refilled ? caches_.take(cache, bytes) : nullptr;
       if (ptr != nullptr) { return ptr; }
@@ -88,6 +90,7 @@ class basic_memory_search {
     taken_range taken{};
     if (!through_cache) {
       shared_.poll(most_polls);
+      if (who.cache != nullptr && caches_.give_kept(*who.cache, who.stream)) { own = shared_.find(who.identity); }
       taken = shared_.take_own_or_idle(bytes, own);  // 2
       if (!taken && who.cache != nullptr) {
         if (void* const ptr = caches_.take_coalesced(*who.cache, bytes)) { return ptr; }  // 3: has claimed for itself

@@ -71,6 +71,10 @@ struct heap_limits {
 /// that is the only one and whose ranges hold less than half of the memory; it also empties a few stack entries that were not taken since
 /// the event before, because they keep their neighbours apart.
 ///
+/// A cache can also keep two large blocks, which otherwise go past caches. They have no event, and only their owner takes them, for a
+/// request of the same size. So a program whose large blocks have few sizes needs no event and no lock of the heap for them. A cache keeps
+/// only blocks of sizes that it is often asked for: other blocks are of more use where they coalesce.
+///
 /// Cost  host memory: about 7 KiB with few sizes of blocks, 50 KiB with all of them.
 ///
 /// Invariants:
@@ -80,12 +84,14 @@ struct heap_limits {
 ///  C4  stacks share no entries; in each, fenced entries <= entries <= places
 ///  C5  no two free pieces overlap, and none is empty
 ///  C6  there are at most recent_capacity_ recent blocks, and at most as many coalescing ones
+///  C7  kept blocks are unfenced, whatever events the cache has recorded, and not counted in C2
 ///
 /// The owner enters a cache through lock(). Other threads use it while their heap keeps the owner out. No function locks anything but the
 /// reserve.
 class stream_cache {
  public:
   static constexpr std::size_t most_unfenced_frees = 128;
+  static constexpr std::size_t most_kept_blocks    = 2;
 
   /// The stream of a cache.
   struct stream_name {
@@ -260,6 +266,72 @@ class stream_cache {
     return true;
   }
 
+  /// Counts a request for a large block of this size. A size that none of the present ones is takes an unused place; if there is none, it
+  /// takes one request from each of them. So a size that more than a fifth of the requests have keeps its place (Misra and Gries).
+  void count_large_request(std::size_t bytes) noexcept
+  {
+    large_size* unused = nullptr;
+    for (auto& each : large_sizes_) {
+      if (each.requests == 0) {
+        unused = &each;
+      } else if (each.bytes == bytes) {
+        each.requests = detail::min(each.requests + 1, most_requests_counted);
+        return;
+      }
+    }
+    if (unused != nullptr) {
+      *unused = {bytes, 1};
+    } else {
+      for (auto& each : large_sizes_) { --each.requests; }
+    }
+  }
+
+  /// Keeps a large block that the owner frees. Returns false if there is no place, if all kept blocks would have more than `most` bytes, if
+  /// the cache is not often asked for this size, or if it frees what others allocate.
+  [[nodiscard]] bool try_keep(void* ptr, std::size_t bytes, std::size_t most) noexcept
+  {
+    RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0);
+    bool const is_frequent = detail::any_of(large_sizes_.begin(), large_sizes_.end(), [&](auto const& each) {
+      return each.bytes == bytes && each.requests >= requests_before_keeping;
+    });
+    bool const has_place   = kept_count_ != most_kept_blocks && bytes <= most && kept_bytes_ <= most - bytes;
+    if (!is_frequent || !has_place || live_bytes_ < static_cast<std::int64_t>(bytes)) { return false; }
+    kept_[kept_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};
+    kept_bytes_ += bytes;
+    live_bytes_ -= static_cast<std::int64_t>(bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
+    return true;
+  }
+
+  /// Takes the kept block of this size that was freed last. Returns null if there is none.
+  [[nodiscard]] void* try_take_kept(std::size_t bytes) noexcept
+  {
+    for (auto at = kept_count_; at-- > 0;) {
+      if (kept_[at].bytes != bytes) { continue; }
+      auto const begin = kept_[at].begin;
+      detail::copy(kept_.data() + at + 1, kept_.data() + kept_count_, kept_.data() + at);
+      --kept_count_;
+      kept_bytes_ -= bytes;
+      live_bytes_ += static_cast<std::int64_t>(bytes);
+      RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
+      return reinterpret_cast<void*>(begin);  // NOLINT: addresses are integers here
+    }
+    return nullptr;
+  }
+
+  /// Calls take(range) for each kept block, which has a claim of the reserve. The cache keeps none of them any more.
+  template <class Take>
+  void give_kept(Take&& take) noexcept
+  {
+    for (std::size_t at = 0; at != kept_count_; ++at) { take(kept_[at]); }
+    kept_count_ = 0;
+    kept_bytes_ = 0;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
+  }
+
+  [[nodiscard]] std::size_t kept_count() const noexcept { return kept_count_; }
+  [[nodiscard]] std::size_t kept_bytes() const noexcept { return kept_bytes_; }
+
   /// Records the event, which fences all frees. Call it only in calls that the program makes with `stream`, a handle of the cache's
   /// stream. Returns false, and changes nothing, if the event cannot be recorded.
   [[nodiscard]] bool fence(cudaStream_t stream) noexcept
@@ -393,8 +465,8 @@ class stream_cache {
   /// Returns the number of free pieces, and their bytes.
   [[nodiscard]] std::pair<std::size_t, std::size_t> free_pieces() const noexcept
   {
-    auto count = ranges_.count() + coalescing_count_ + recent_count_;
-    auto bytes = ranges_.total_bytes();
+    auto count = ranges_.count() + coalescing_count_ + recent_count_ + kept_count_;
+    auto bytes = ranges_.total_bytes() + kept_bytes_;
     for_each_filled([&](std::size_t granules) {
       count += filled_[granules];
       bytes += filled_[granules] * granules * heap_granule;
@@ -411,6 +483,7 @@ class stream_cache {
     for_each_filled([&](std::size_t granules) { largest = detail::max(largest, granules * heap_granule); });
     for (std::size_t i = 0; i < coalescing_count_; ++i) { largest = detail::max(largest, coalescing_[i].bytes); }
     for (std::size_t i = 0; i < recent_count_; ++i) { largest = detail::max(largest, recent_[i].bytes); }
+    for (std::size_t i = 0; i < kept_count_; ++i) { largest = detail::max(largest, kept_[i].bytes); }
     return largest;
   }
 
@@ -428,12 +501,13 @@ class stream_cache {
   {
     for (std::size_t i = 0; i < coalescing_count_; ++i) { visit(coalescing_[i], true); }
     for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i], false); }
+    for (std::size_t i = 0; i < kept_count_; ++i) { visit(kept_[i], false); }
     for_each_filled([&](std::size_t granules) {
       for (std::size_t i = 0; i < filled_[granules]; ++i) { visit(entry(granules, i), i < fenced_[granules]); }
     });
   }
 
-  /// Whether C2 to C6 hold, as far as the cache can tell, and those of the ranges; O(free * log free). Defined in
+  /// Whether C2 to C7 hold, as far as the cache can tell, and those of the ranges; O(free * log free). Defined in
   /// stream_cache_validation.hpp.
   [[nodiscard]] bool check_invariants() const noexcept;
 
@@ -446,6 +520,9 @@ class stream_cache {
   static constexpr std::size_t claims_at_a_time    = 32;
   static constexpr std::size_t most_spare_claims   = 96;
   static constexpr std::size_t first_recent        = 8;
+  static constexpr std::size_t requests_before_keeping = 16;
+  static constexpr std::size_t most_requests_counted   = 64;
+  static constexpr std::size_t sizes_counted           = 4;
 
   [[nodiscard]] RMM_COLD bool ask_identity() noexcept
   {
@@ -683,6 +760,14 @@ class stream_cache {
   std::size_t coalescing_count_{};
   address_range* recent_{};
   address_range* coalescing_{};
+  std::array<address_range, most_kept_blocks> kept_{};
+  std::size_t kept_count_{};
+  std::size_t kept_bytes_{};
+  struct large_size {
+    std::size_t bytes{};
+    std::size_t requests{};
+  };
+  std::array<large_size, sizes_counted> large_sizes_{};
   range_set ranges_;
   std::size_t spare_claims_{};
   std::size_t place_{};

@@ -167,6 +167,13 @@ class basic_stream_ordered_heap {
       capture = query_capture(stream.value());
       if (capture.is_capturing()) { return graphs_.allocate(bytes, stream.value(), capture); }
     }
+    if (cache != nullptr && caches_.is_large(bytes)) {
+      cache_entered const inside{*cache};
+      if (inside) {
+        cache->count_large_request(bytes);
+        if (void* const ptr = cache->try_take_kept(bytes)) { return ptr; }
+      }
+    }
     auto const who = asker::make(stream.value(), cache, capture.is_none());
     detail::mutex_lock const lock{mutex_};
     return search_.allocate_shared(bytes, who);
@@ -291,7 +298,7 @@ class basic_stream_ordered_heap {
       }
     }
     if (due) { fence_in_turn(*cache); }
-    if (!placed) {
+    if (!placed && !try_keep(cache, ptr, bytes)) {
       bool const known = cache != nullptr && cache->is_current();
       auto const who   = asker::make(stream.value(), known ? cache : nullptr);
       detail::mutex_lock const lock{mutex_};
@@ -632,15 +639,27 @@ class basic_stream_ordered_heap {
     for (auto const& cache : caches_) { cache->empty_stacks(); }
   }
 
+  /// Leaves a large block in the cache of its owner. Returns false if the cache does not keep it: it may be null, or not for large blocks.
+  [[nodiscard]] bool try_keep(stream_cache* cache, void* ptr, std::size_t bytes) noexcept
+  {
+    if (cache == nullptr || !caches_.is_large(bytes) || caches_.most_kept(*cache) < bytes) { return false; }
+    if (!cache->is_current() || !query_capture(cache->stream()).is_none()) { return false; }
+    cache_entered const inside{*cache};
+    return inside && cache->try_keep(ptr, bytes, caches_.most_kept(*cache));
+  }
+
   /// Frees a block to its stream's store: a large block, or one of a thread that has no cache, because it ends or host memory ran out. The
-  /// block gets a fence of its own, so that the next large request, on any stream, finds it coalesced with its neighbours.
+  /// block gets a fence, so that the next large request, on any stream, finds it coalesced with its neighbours. The fence is also for the
+  /// large blocks that the caller's cache has kept.
   void free_to_store(address_range range, asker const& who) noexcept
   {
     RMM_ASSERT(blocks_.holds(range));  // H1
     caches_.note_live(who.cache, -static_cast<std::int64_t>(range.bytes));
     auto* const store = shared_.find_or_make(who.identity, who.device);
-    if (store != nullptr && store->try_make_room(1) && shared_.try_add_fence(*store, who.stream)) {
+    auto const kept   = who.cache != nullptr ? who.cache->kept_count() : 0;
+    if (store != nullptr && store->try_make_room(1 + kept) && shared_.try_add_fence(*store, who.stream)) {
       store->ranges().insert(range, store->newest(), seams());
+      if (kept != 0) { caches_.give_kept_to(*store, *who.cache); }
       return caches_.return_claim(who.cache);
     }
     if (query_capture(who.stream).is_capturing()) {  // the graph may use it whenever it runs

@@ -1330,26 +1330,31 @@ TEST_F(StreamOrderedHeapSim, DropsAllEndedCachesWhenTheNextIsMade)
   EXPECT_EQ(heap.figures().caches, 1U);
 }
 
-TEST_F(StreamOrderedHeapSim, RefillsFromAFittingFragmentBeforeALargeRange)
+/// Where small blocks of a third stream lie if a fragment fits them, and 6 or 44 of 64 MiB are in use.
+TEST_F(StreamOrderedHeapSim, RefillsFromAFittingFragmentUnlessMuchMemoryIsFree)
 {
-  device_heap heap{64 * MiB};
-  auto const make_idle = [&] {
-    stream.synchronize();
-    heap.heap().settle();
-  };
-  // With two caches, none can take everything. The first cache's memory is given back as one large block.
-  void* const all = heap.allocate(60 * MiB, stream);
-  static_cast<void>(heap.allocate(256, other));
-  heap.deallocate(all, 60 * MiB, stream);
-  make_idle();
-  void* const low = heap.allocate(2 * MiB + 32 * KiB, stream);
-  static_cast<void>(heap.allocate(2 * MiB, stream));  // keeps the memory behind it in use
-  heap.deallocate(low, 2 * MiB + 32 * KiB, stream);
-  make_idle();
-  ASSERT_EQ(heap.allocate(2 * MiB, stream), low);
-  rmm::cuda_stream third;
-  EXPECT_EQ(heap.allocate(32 * KiB, third), static_cast<char*>(low) + 2 * MiB);
-  EXPECT_TRUE(heap.good());
+  for (auto const used : {2 * MiB, 40 * MiB}) {
+    device_heap heap{64 * MiB};
+    auto const make_idle = [&] {
+      stream.synchronize();
+      heap.heap().settle();
+    };
+    // With two caches, none can take everything. The first cache's memory is given back as one large block.
+    void* const all = heap.allocate(60 * MiB, stream);
+    static_cast<void>(heap.allocate(256, other));
+    heap.deallocate(all, 60 * MiB, stream);
+    make_idle();
+    void* const low = heap.allocate(2 * MiB + 32 * KiB, stream);
+    static_cast<void>(heap.allocate(2 * MiB, stream));  // keeps the memory behind it in use
+    heap.deallocate(low, 2 * MiB + 32 * KiB, stream);
+    make_idle();
+    ASSERT_EQ(heap.allocate(2 * MiB, stream), low);
+    static_cast<void>(heap.allocate(used, stream));
+    rmm::cuda_stream third;
+    void* const fragment = static_cast<char*>(low) + 2 * MiB;
+    EXPECT_EQ(heap.allocate(32 * KiB, third) == fragment, used == 40 * MiB) << used;
+    EXPECT_TRUE(heap.good());
+  }
 }
 
 TEST_F(StreamOrderedHeapSim, FiguresStopOtherThreadsBriefly)

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Large blocks that a thread's cache keeps for requests of the same size: when it keeps them, and how others get the memory.
+
+#include "../../../support/stepped_heap.hpp"
+#include "../../../support/worker.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::test::run_on_a_thread_that_ends;
+using rmm::test::worker;
+
+constexpr std::size_t MiB       = std::size_t{1} << 20U;
+constexpr std::size_t heap_size = 1024 * MiB;
+constexpr std::size_t large     = 3 * MiB;  // above 1/1024 of the heap, below 1/256
+constexpr std::size_t nearly_all =
+  heap_size - 2 * MiB;  // no run is as long without a kept block at the beginning of the heap
+
+/// A heap with a cache for each of two streams, so that large blocks go past caches.
+struct KeptBlocksSim : Stepped {
+  KeptBlocksSim()
+  {
+    static_cast<void>(heap.allocate(1, stream));
+    static_cast<void>(heap.allocate(1, other));
+  }
+
+  /// Asks for blocks of this size so often that the stream's cache keeps them.
+  void use_often(rmm::cuda_stream_view on, std::size_t bytes = large)
+  {
+    for (int i = 0; i < 20; ++i) { heap.deallocate(heap.allocate(bytes, on), bytes, on); }
+  }
+
+  /// Returns the calls of CUDA that recording, asking for and waiting for events took.
+  [[nodiscard]] static std::uint64_t event_calls()
+  {
+    return cudasim::calls("cudaEventRecord") + cudasim::calls("cudaEventQuery") + cudasim::calls("cudaStreamWaitEvent");
+  }
+
+  [[nodiscard]] std::uint64_t synchronizations() const { return heap.figures().device_synchronizations; }
+
+  void TearDown() override
+  {
+    EXPECT_TRUE(heap.good());
+    owned.reset();
+    for (auto* const each : {&stream, &other}) { rmm::cuda_stream const ends{std::move(*each)}; }
+    Simulated::TearDown();
+  }
+
+  std::optional<device_heap> owned{std::in_place, heap_size};
+  device_heap& heap{*owned};
+  rmm::cuda_stream stream;
+  rmm::cuda_stream other;
+};
+
+/// A stream that the library did not make.
+class foreign_stream {
+ public:
+  foreign_stream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
+  foreign_stream(foreign_stream const&)            = delete;
+  foreign_stream& operator=(foreign_stream const&) = delete;
+  ~foreign_stream() { EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess); }
+  operator cudaStream_t() const { return stream_; }           // NOLINT
+  operator rmm::cuda_stream_view() const { return stream_; }  // NOLINT
+
+ private:
+  cudaStream_t stream_{};
+};
+
+TEST_F(KeptBlocksSim, ServeRequestsOfTheirSizeWithoutAnEvent)
+{
+  use_often(stream);
+  void* const first = heap.allocate(large, stream);
+  heap.deallocate(first, large, stream);
+  auto const calls = event_calls();
+  for (int i = 0; i < 100; ++i) {
+    void* const again = heap.allocate(large, stream);
+    ASSERT_EQ(again, first);
+    write(again, large, stream);
+    heap.deallocate(again, large, stream);
+  }
+  EXPECT_EQ(event_calls(), calls);
+}
+
+TEST_F(KeptBlocksSim, ServeAForeignStreamToo)
+{
+  foreign_stream const foreign;
+  use_often(foreign);
+  auto const calls = event_calls();
+  use_often(foreign);
+  EXPECT_EQ(event_calls(), calls);
+}
+
+TEST_F(KeptBlocksSim, HaveSizesThatAreOftenAskedFor)
+{
+  auto const is_kept = [&](std::size_t bytes) {
+    void* const ptr    = heap.allocate(bytes, stream);
+    auto const records = cudasim::calls("cudaEventRecord");
+    heap.deallocate(ptr, bytes, stream);
+    return cudasim::calls("cudaEventRecord") == records;
+  };
+  int requests = 1;
+  while (!is_kept(large) && requests != 100) { ++requests; }
+  EXPECT_EQ(requests, 16);
+  for (int i = 0; i != 100; ++i) { EXPECT_FALSE(is_kept(large + (static_cast<std::size_t>(i) + 1) * 256)) << i; }
+  EXPECT_FALSE(is_kept(large));  // the other sizes have taken its place
+}
+
+TEST_F(KeptBlocksSim, ServeTheirStreamWithAnotherSizeAfterOneEvent)
+{
+  use_often(stream, 2 * MiB - 256);
+  std::vector<void*> blocks(2);
+  for (void*& block : blocks) { block = heap.allocate(2 * MiB - 256, stream); }
+  for (void* const block : blocks) { heap.deallocate(block, 2 * MiB - 256, stream); }  // neighbours
+  auto const records = cudasim::calls("cudaEventRecord");
+  EXPECT_EQ(heap.allocate(4 * MiB - 512, stream), blocks.front());
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 1);
+}
+
+TEST_F(KeptBlocksSim, ReachAnotherStreamBehindAnEvent)
+{
+  use_often(stream);
+  void* const kept = heap.allocate(large, stream);
+  write(kept, large, stream);
+  heap.deallocate(kept, large, stream);
+  void* const whole = heap.heap().allocate_reclaimed(nearly_all, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(KeptBlocksSim, ReachOthersFromAForeignStreamAfterAWaitOfTheHost)
+{
+  foreign_stream const foreign;
+  use_often(foreign);
+  void* const kept = heap.allocate(large, foreign);
+  write(kept, large, foreign);
+  heap.deallocate(kept, large, foreign);
+  void* const whole = heap.allocate(nearly_all, other);  // and not a new upstream block
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");
+  EXPECT_EQ(synchronizations(), 1U);
+  EXPECT_EQ(heap.figures().upstream_blocks, 1U);
+  heap.deallocate(whole, nearly_all, other);
+  auto const records = cudasim::calls("cudaEventRecord");
+  heap.deallocate(heap.allocate(large, foreign), large, foreign);
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 1);  // the host shall not have to wait again soon
+}
+
+TEST_F(KeptBlocksSim, GetAnEventWhenTheirStreamEnds)
+{
+  {
+    rmm::cuda_stream passing;
+    use_often(passing);
+    void* const kept = heap.allocate(large, passing);
+    write(kept, large, passing);
+    heap.deallocate(kept, large, passing);
+  }
+  void* const whole = heap.try_allocate(nearly_all, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(KeptBlocksSim, ServeTheirStreamAfterTheirThreadHasEnded)
+{
+  foreign_stream const foreign;
+  void* kept{};
+  run_on_a_thread_that_ends([&] {
+    use_often(foreign);
+    kept = heap.allocate(large, foreign);
+    write(kept, large, foreign);
+    heap.deallocate(kept, large, foreign);
+  });
+  auto const before = synchronizations();
+  void* const whole = heap.try_allocate(nearly_all, foreign);
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, foreign, "new owner");
+  EXPECT_EQ(synchronizations(), before);
+}
+
+TEST_F(KeptBlocksSim, ReachOthersBehindAnEventAfterTheirThreadHasEnded)
+{
+  run_on_a_thread_that_ends([&] {
+    use_often(stream);
+    void* const kept = heap.allocate(large, stream);
+    write(kept, large, stream);
+    heap.deallocate(kept, large, stream);
+  });
+  void* const whole = heap.try_allocate(nearly_all, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(KeptBlocksSim, ServeSmallRequestsOfTheirStreamIfNothingElseIsFree)
+{
+  use_often(stream);
+  heap.deallocate(heap.allocate(large, stream), large, stream);
+  for (auto bytes = heap_size; bytes != 256; bytes /= 2) {
+    while (heap.try_allocate(bytes, other) != nullptr) {}
+  }
+  EXPECT_NE(heap.try_allocate(64 * 1024, stream), nullptr);
+}
+
+TEST_F(KeptBlocksSim, AreNotMadeOfFreesOnANewStreamWithTheSameHandle)
+{
+  std::optional<foreign_stream> passing{std::in_place};
+  cudaStream_t const handle = *passing;
+  use_often(handle);
+  void* const ptr = heap.allocate(large, handle);
+  passing.reset();
+  passing.emplace();
+  ASSERT_EQ(static_cast<cudaStream_t>(*passing), handle);
+  auto const records = cudasim::calls("cudaEventRecord");
+  heap.deallocate(ptr, large, handle);
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 1);
+}
+
+TEST_F(KeptBlocksSim, DoNotReachANewStreamWithTheSameHandle)
+{
+  std::optional<foreign_stream> passing{std::in_place};
+  cudaStream_t const handle = *passing;
+  use_often(handle);
+  void* const kept = heap.allocate(large, handle);
+  write(kept, large, handle, "old owner");
+  heap.deallocate(kept, large, handle);
+  passing.reset();
+  passing.emplace();
+  ASSERT_EQ(static_cast<cudaStream_t>(*passing), handle);
+  void* const ptr = heap.allocate(large, handle);
+  ASSERT_NE(ptr, nullptr);
+  write(ptr, large, handle, "new owner");  // the ordering checker looks
+  EXPECT_NE(ptr, kept);
+}
+
+TEST_F(KeptBlocksSim, AreFewAndOfBoundedSize)
+{
+  for (auto const bytes : {large, 2 * MiB, 5 * MiB}) { use_often(stream, bytes); }
+  std::vector<std::pair<void*, std::size_t>> blocks;
+  for (auto const bytes : {large, large, 2 * MiB, 5 * MiB}) {
+    blocks.emplace_back(heap.allocate(bytes, stream), bytes);
+  }
+  for (std::size_t i = 0; i != blocks.size(); ++i) {
+    auto const records = cudasim::calls("cudaEventRecord");
+    heap.deallocate(blocks[i].first, blocks[i].second, stream);
+    bool const is_kept =
+      i == 0 || i == 2;  // the others would be more than 1/256 of the heap, and take the kept one along
+    EXPECT_EQ(cudasim::calls("cudaEventRecord") == records, is_kept) << i;
+  }
+}
+
+TEST_F(KeptBlocksSim, AreNoneInACacheThatFreesWhatOthersAllocate)
+{
+  use_often(other);
+  static_cast<void>(heap.allocate(2 * MiB, other));  // the cache keeps nothing now
+  void* const ptr    = heap.allocate(large, stream);
+  auto const records = cudasim::calls("cudaEventRecord");
+  heap.deallocate(ptr, large, other);
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 1);
+}
+
+TEST_F(KeptBlocksSim, AreNoneUnlessMuchMemoryIsFree)
+{
+  use_often(stream);
+  void* const most = heap.allocate(heap_size * 3 / 4, other);
+  static_cast<void>(heap.allocate(2 * MiB, other));  // looks how much is free
+  void* const ptr = heap.allocate(large, stream);
+  auto records    = cudasim::calls("cudaEventRecord");
+  heap.deallocate(ptr, large, stream);
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 1);
+  heap.deallocate(most, heap_size * 3 / 4, other);
+  heap.deallocate(heap.allocate(large, stream), large, stream);
+  records = cudasim::calls("cudaEventRecord");
+  heap.deallocate(heap.allocate(large, stream), large, stream);
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records);
+}
+
+TEST_F(KeptBlocksSim, AreNoneOfAStreamThatCaptures)
+{
+  use_often(stream);
+  void* const ptr = heap.allocate(large, stream);
+  ASSERT_EQ(cudaStreamBeginCapture(stream.value(), cudaStreamCaptureModeRelaxed), cudaSuccess);
+  heap.deallocate(ptr, large, stream);  // not announced: the graph may use it whenever it runs
+  cudaGraph_t graph{};
+  ASSERT_EQ(cudaStreamEndCapture(stream.value(), &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_NE(heap.allocate(large, stream), ptr);
+}
+
+TEST_F(KeptBlocksSim, CountAsFreeMemory)
+{
+  use_often(stream);
+  auto const before = heap.figures();
+  void* const ptr   = heap.allocate(large, stream);
+  EXPECT_EQ(heap.figures().free_bytes, before.free_bytes - large);
+  heap.deallocate(ptr, large, stream);
+  auto const after = heap.figures();
+  EXPECT_EQ(after.free_bytes, before.free_bytes);
+  EXPECT_EQ(after.live_bytes, before.live_bytes);
+  EXPECT_GE(after.cached_bytes, large);
+}
+
+TEST_F(KeptBlocksSim, StayFreeIfNoEventCanBeRecorded)
+{
+  use_often(stream);
+  void* const ptr = heap.allocate(large, stream);
+  write(ptr, large, stream);
+  heap.deallocate(ptr, large, stream);
+  cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 100});
+  void* const whole = heap.heap().allocate_reclaimed(nearly_all, other);  // waits for the device instead
+  EXPECT_NE(cudasim::faults_fired(), 0U);
+  cudasim::clear_faults();
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");
+  EXPECT_EQ(synchronizations(), 1U);
+}
+
+TEST_F(KeptBlocksSim, AreWaitedForWhenTheHeapEnds)
+{
+  std::uint64_t waits{};
+  {
+    device_heap ending{heap_size};
+    static_cast<void>(ending.allocate(1, other));
+    for (int i = 0; i < 20; ++i) {
+      void* const ptr = ending.allocate(large, stream);
+      write(ptr, large, stream);
+      ending.deallocate(ptr, large, stream);
+    }
+    waits = cudasim::calls("cudaDeviceSynchronize");
+  }
+  EXPECT_EQ(cudasim::calls("cudaDeviceSynchronize"), waits + 1);
+}
+
+struct KeptBlocksOnTwoDevicesSim : Stepped {
+  KeptBlocksOnTwoDevicesSim() { begin(0, 2); }
+};
+
+TEST_F(KeptBlocksOnTwoDevicesSim, AreWaitedForOnTheDeviceOfTheirStream)
+{
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+  std::optional<foreign_stream> far{std::in_place};
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  {
+    rmm::cuda_stream const near;
+    device_heap heap{heap_size};
+    static_cast<void>(heap.allocate(1, near));
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    for (int i = 0; i < 20; ++i) { heap.deallocate(heap.allocate(large, *far), large, *far); }
+    ASSERT_EQ(cudaStreamSynchronize(*far), cudaSuccess);
+    heap.heap().settle();
+    void* const kept = heap.allocate(large, *far);
+    write(kept, large, *far, "old owner");
+    heap.deallocate(kept, large, *far);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    void* const whole = heap.allocate(heap_size - MiB, near);
+    ASSERT_NE(whole, nullptr);
+    write(whole, heap_size - MiB, near, "new owner");  // the ordering checker looks
+    EXPECT_EQ(heap.figures().device_synchronizations, 1U);
+    EXPECT_EQ(heap.figures().upstream_blocks, 1U);
+  }
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  far.reset();
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+}  // namespace
