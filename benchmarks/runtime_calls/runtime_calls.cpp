@@ -28,6 +28,32 @@ void measure(char const* name, Call call)
   });
 }
 
+/// Measures a call that `threads` threads make at once, each with a stream and an event of its own. `calls` are those of all threads in a
+/// second.
+template <class Call>
+void measure_in_threads(char const* name, int threads, Call call)
+{
+  auto const body = [=](benchmark::State& state) {
+    cudaStream_t stream{};
+    cudaEvent_t event{};
+    RMM_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    RMM_CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    RMM_CUDA_TRY(cudaEventRecord(event, stream));
+    RMM_CUDA_TRY(cudaEventSynchronize(event));
+    for ([[maybe_unused]] auto _ : state) {
+      if (call(stream, event) != cudaSuccess) {
+        state.SkipWithError("the call fails");
+        break;
+      }
+    }
+    state.counters["calls"] = benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+    RMM_CUDA_TRY(cudaStreamSynchronize(stream));
+    RMM_CUDA_TRY(cudaEventDestroy(event));
+    RMM_CUDA_TRY(cudaStreamDestroy(stream));
+  };
+  benchmark::RegisterBenchmark(name, body)->Threads(threads)->UseRealTime();
+}
+
 void measure_all(cudaStream_t stream, cudaEvent_t event)
 {
   auto const legacy = cudaStreamLegacy;
@@ -52,6 +78,13 @@ void measure_all(cudaStream_t stream, cudaEvent_t event)
   measure("cudaStreamSynchronize/legacy", [=] { return cudaStreamSynchronize(legacy); });
   measure("cudaEventRecord", [=] { return cudaEventRecord(event, stream); });
   measure("cudaEventRecord/legacy", [=] { return cudaEventRecord(event, legacy); });
+  for (auto const threads : {1, 16}) {
+    measure_in_threads("cudaEventRecord, own streams", threads, [](cudaStream_t own, cudaEvent_t its) {
+      return cudaEventRecord(its, own);
+    });
+    measure_in_threads(
+      "cudaEventQuery, own streams", threads, [](cudaStream_t, cudaEvent_t its) { return cudaEventQuery(its); });
+  }
   measure("cudaMalloc and cudaFree", [] {
     void* memory{};
     auto const status = cudaMalloc(&memory, 256);
