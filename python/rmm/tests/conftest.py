@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -65,9 +65,13 @@ class Programs:
         """Runs a function beside the tests. Submit programs that wait for its answer later."""
         return self._threads.submit(question)
 
-    def submit(self, arguments: Sequence[str], folder: Path, reason_to_skip: Future[str]) -> Future[Result]:
-        """Runs a program. The result is the reason to skip it, if there is one."""
-        return self._threads.submit(lambda: reason_to_skip.result() or self._run([sys.executable, *arguments], folder))
+    def submit(
+        self, arguments: Sequence[str], folder: Path, reason_to_skip: Future[str], environment: Mapping[str, str]
+    ) -> Future[Result]:
+        """Runs a program, with more variables in the environment. The result is the reason to skip it, if there is one."""
+        return self._threads.submit(
+            lambda: reason_to_skip.result() or self._run([sys.executable, *arguments], folder, environment)
+        )
 
     def stop(self) -> None:
         self._is_over = True
@@ -75,14 +79,16 @@ class Programs:
             self._kill(process)
         self._threads.shutdown(cancel_futures=True)
 
-    def _run(self, command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, command: list[str], folder: Path, environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
-            env=self._environment,
+            env={**self._environment, **environment},
             start_new_session=True,
         ) as process:
             self._running.add(process)
@@ -134,6 +140,7 @@ def started_programs(
 
     A test with the marker `program` runs that text after what its module has as `begin`; for the others the module's function
     `program_of` returns the arguments of the interpreter. A module with `reason_to_skip` skips them all if that returns one.
+    A module with `environment` adds these variables.
     """
     tests = [
         test
@@ -146,7 +153,10 @@ def started_programs(
         reasons = {module: programs.ask(getattr(module, "reason_to_skip", str)) for module in modules}
         yield {
             test.nodeid: programs.submit(
-                arguments_of(test), tmp_path_factory.mktemp("program"), reason_to_skip=reasons[test.module]
+                arguments_of(test),
+                tmp_path_factory.mktemp("program"),
+                reason_to_skip=reasons[test.module],
+                environment=getattr(test.module, "environment", {}),
             )
             for test in tests
         }
