@@ -52,7 +52,7 @@ namespace detail {
 ///
 /// Invariants:
 ///  S1  each cache is listed once, at its place(). Its owner finds it only while it is listed
-///  S2  the limits follow from block_bytes(), the number of caches, and whether memory is scarce
+///  S2  the limits follow from block_bytes(), the number of caches, and whether memory is scarce or plenty
 ///  S3  ended_ counts the listed caches whose stream has ended
 ///  S4  while no_run_of_ is not no_limit, all caches are closed, and no run of neighbours in the heap, with or without events, has so many
 ///      bytes: none had when a search ended, and no memory was freed or added since
@@ -206,18 +206,17 @@ class basic_cache_set {
     return large_.load(std::memory_order_relaxed) != range_set::no_limit;
   }
 
-  /// Whether a block is large, so that it goes to a store, where it coalesces with neighbours of all streams.
+  /// Whether a block is large, so that it goes to a store, where it coalesces with neighbours of all streams; unless the cache keeps it.
   [[nodiscard]] bool is_large(std::size_t bytes) const noexcept
   {
     return bytes > large_.load(std::memory_order_relaxed);
   }
 
-  /// Returns the bytes of large blocks that a cache may keep: none unless much memory is free, and none in the only cache, which holds all. If
-  /// the stream can end without notice, also none for some time after the host had to wait for unfenced frees.
+  /// Returns the bytes of large blocks that a cache may keep: none unless memory is plenty, and none in the only cache, which holds all. Only
+  /// caches of streams whose end the library learns keep any, so that other threads can fence the blocks when they need them.
   [[nodiscard]] std::size_t most_kept(stream_cache const& cache) const noexcept
   {
-    bool const none = !cache.is_lasting() && eager_fences_left_.load(std::memory_order_relaxed) != 0;
-    return none ? 0 : most_kept_.load(std::memory_order_relaxed);
+    return cache.is_lasting() ? most_kept_.load(std::memory_order_relaxed) : 0;
   }
 
   /// Whether the cache holds more than its share, or a range that is large. Called by the owner.
@@ -392,7 +391,8 @@ class basic_cache_set {
     auto size = bytes;
     taken_range taken{};
     if (bytes <= refill_bytes_ / 2) {
-      // Cuts from the highest range: few are so large, so take_highest() looks at few. While memory is scarce, takes a small range whole.
+      // Takes a small range whole, unless memory is plenty. Otherwise cuts from the highest range: few are so large, so take_highest()
+      // looks at few.
       auto const fit = from.ranges().good_fit(bytes);
       if (fit == 0) { return false; }
       bool const takes_whole = !is_plenty_ && fit <= refill_bytes_;
@@ -528,6 +528,7 @@ class basic_cache_set {
       auto const& cache = caches_[next_asked_];
       if (cache.get() == who.cache) { continue; }
       bool const same_stream = who.is_of_stream(cache->identity());
+      if (same_stream) { static_cast<void>(give_kept(*cache, who.stream)); }  // then step 6 of the search finds it
       if (same_stream && cache->has_unfenced()) { static_cast<void>(cache->fence(who.stream)); }
       auto& ranges = cache->ranges();
       if (!are_many()) { static_cast<void>(cache->coalesce_fenced()); }

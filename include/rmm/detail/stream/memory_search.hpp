@@ -70,19 +70,7 @@ class basic_memory_search {
     if (own != nullptr) { shared_.fence_left(*own, who.stream); }
     bool const through_cache = who.cache != nullptr && !caches_.is_large(bytes);
     if (through_cache) {
-      auto& cache = *who.cache;
-      if (void* const ptr = caches_.take(cache, bytes)) { return ptr; }  // 1: it may have been kept out before
-      if (!cache.try_make_room(1)) { throw std::bad_alloc{}; }
-      bool refilled = caches_.refill(cache, shared_.idle(), bytes);  // 2
-      if (!refilled) {
-        shared_.poll(most_polls);
-        refilled = caches_.refill(cache, shared_.idle(), bytes);
-        if (!refilled && caches_.give_kept(cache, who.stream)) { own = shared_.find(who.identity); }
-        refilled = refilled || caches_.refill_from_own(cache, own, bytes);
-      }
-      void* const ptr = refilled ? caches_.take(cache, bytes) : nullptr;
-      if (ptr != nullptr) { return ptr; }
-      if (void* const coalesced = caches_.take_coalesced(cache, bytes)) { return coalesced; }  // 3
+      if (void* const ptr = take_through_cache(bytes, who, own)) { return ptr; }
     }
 
     if (!caches_.try_claim(who.cache)) { throw std::bad_alloc{}; }
@@ -180,6 +168,25 @@ class basic_memory_search {
   {
     auto const bytes = caches_.no_run_of();
     return bytes == range_set::no_limit || !free_pieces{free_, {0, nullptr, true, true}}.has_run(bytes);
+  }
+
+  /// Steps 1 to 3 for a block that is not large. `own`: the store of the caller's stream, which may be made. Throws std::bad_alloc.
+  [[nodiscard]] void* take_through_cache(std::size_t bytes, asker const& who, free_store*& own)
+  {
+    auto& cache = *who.cache;
+    if (void* const ptr = caches_.take(cache, bytes)) { return ptr; }  // 1: it may have been kept out before
+    if (!cache.try_make_room(1)) { throw std::bad_alloc{}; }
+    bool refilled = caches_.refill(cache, shared_.idle(), bytes);  // 2
+    if (!refilled) {
+      shared_.poll(most_polls);
+      refilled = caches_.refill(cache, shared_.idle(), bytes);
+    }
+    if (!refilled) {
+      if (caches_.give_kept(cache, who.stream)) { own = shared_.find(who.identity); }
+      refilled = caches_.refill_from_own(cache, own, bytes);
+    }
+    void* const ptr = refilled ? caches_.take(cache, bytes) : nullptr;
+    return ptr != nullptr ? ptr : caches_.take_coalesced(cache, bytes);  // 3
   }
 
   /// Steps 5 and 6: takes memory of other caches, or a run of neighbours from several caches and stores.

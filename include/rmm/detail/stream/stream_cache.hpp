@@ -71,9 +71,10 @@ struct heap_limits {
 /// that is the only one and whose ranges hold less than half of the memory; it also empties a few stack entries that were not taken since
 /// the event before, because they keep their neighbours apart.
 ///
-/// A cache can also keep two large blocks, which otherwise go past caches. They have no event, and only their owner takes them, for a
-/// request of the same size. So a program whose large blocks have few sizes needs no event and no lock of the heap for them. A cache keeps
-/// only blocks of sizes that it is often asked for: other blocks are of more use where they coalesce.
+/// A cache can also keep two large blocks, which otherwise go past caches. They have no event. Their owner takes them for a request of the
+/// same size; for all other requests they first go to a store, with an event. So a program whose large blocks have few sizes needs no
+/// event and no lock of the heap for them. A cache keeps only blocks of sizes that it is often asked for: other blocks are of more use
+/// where they coalesce.
 ///
 /// Cost  host memory: about 7 KiB with few sizes of blocks, 50 KiB with all of them.
 ///
@@ -267,7 +268,7 @@ class stream_cache {
   }
 
   /// Counts a request for a large block of this size. A size that none of the present ones is takes an unused place; if there is none, it
-  /// takes one request from each of them. So a size that more than a fifth of the requests have keeps its place (Misra and Gries).
+  /// takes one request from each of them (Misra and Gries). So sizes that more than a fifth of the latest requests have are counted.
   void count_large_request(std::size_t bytes) noexcept
   {
     large_size* unused = nullptr;

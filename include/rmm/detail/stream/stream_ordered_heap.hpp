@@ -198,6 +198,7 @@ class basic_stream_ordered_heap {
     auto const capture = query_capture(stream.value());
     if (capture.is_capturing()) {
       if (how == reclaiming::before_growth) { return nullptr; }
+      fence_live_streams();
       {
         detail::mutex_lock const lock{mutex_};
         all_closed const closed{caches_};
@@ -643,7 +644,7 @@ class basic_stream_ordered_heap {
   [[nodiscard]] bool try_keep(stream_cache* cache, void* ptr, std::size_t bytes) noexcept
   {
     if (cache == nullptr || !caches_.is_large(bytes) || caches_.most_kept(*cache) < bytes) { return false; }
-    if (!cache->is_current() || !query_capture(cache->stream()).is_none()) { return false; }
+    if (!query_capture(cache->stream()).is_none() || !cache->is_current()) { return false; }
     cache_entered const inside{*cache};
     return inside && cache->try_keep(ptr, bytes, caches_.most_kept(*cache));
   }
@@ -657,9 +658,9 @@ class basic_stream_ordered_heap {
     caches_.note_live(who.cache, -static_cast<std::int64_t>(range.bytes));
     auto* const store = shared_.find_or_make(who.identity, who.device);
     auto const kept   = who.cache != nullptr ? who.cache->kept_count() : 0;
-    if (store != nullptr && store->try_make_room(1 + kept) && shared_.try_add_fence(*store, who.stream)) {
+    if (store != nullptr && store->try_make_room(1) && shared_.try_add_fence(*store, who.stream)) {
       store->ranges().insert(range, store->newest(), seams());
-      if (kept != 0) { caches_.give_kept_to(*store, *who.cache); }
+      if (kept != 0 && store->try_make_room(kept)) { caches_.give_kept_to(*store, *who.cache); }
       return caches_.return_claim(who.cache);
     }
     if (query_capture(who.stream).is_capturing()) {  // the graph may use it whenever it runs

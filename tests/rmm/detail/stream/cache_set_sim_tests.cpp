@@ -5,6 +5,7 @@
 #include "../../../support/stepped_heap.hpp"
 #include "../../../support/worker.hpp"
 
+#include <rmm/capture_scope.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
@@ -42,6 +43,15 @@ struct KeptBlocksSim : Stepped {
   void use_often(rmm::cuda_stream_view on, std::size_t bytes = large)
   {
     for (int i = 0; i < 20; ++i) { heap.deallocate(heap.allocate(bytes, on), bytes, on); }
+  }
+
+  /// Leaves a block in the stream's cache that work of the stream still uses.
+  void leave_kept_block(rmm::cuda_stream_view on)
+  {
+    use_often(on);
+    void* const kept = heap.allocate(large, on);
+    write(kept, large, on, "old owner");
+    heap.deallocate(kept, large, on);
   }
 
   /// Returns the calls of CUDA that recording, asking for and waiting for events took.
@@ -95,13 +105,13 @@ TEST_F(KeptBlocksSim, ServeRequestsOfTheirSizeWithoutAnEvent)
   EXPECT_EQ(event_calls(), calls);
 }
 
-TEST_F(KeptBlocksSim, ServeAForeignStreamToo)
+TEST_F(KeptBlocksSim, AreNoneOfAStreamThatMayEndWithoutNotice)
 {
   foreign_stream const foreign;
   use_often(foreign);
-  auto const calls = event_calls();
-  use_often(foreign);
-  EXPECT_EQ(event_calls(), calls);
+  auto const records = cudasim::calls("cudaEventRecord");
+  heap.deallocate(heap.allocate(large, foreign), large, foreign);
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 1);
 }
 
 TEST_F(KeptBlocksSim, HaveSizesThatAreOftenAskedFor)
@@ -132,42 +142,30 @@ TEST_F(KeptBlocksSim, ServeTheirStreamWithAnotherSizeAfterOneEvent)
 
 TEST_F(KeptBlocksSim, ReachAnotherStreamBehindAnEvent)
 {
-  use_often(stream);
-  void* const kept = heap.allocate(large, stream);
-  write(kept, large, stream);
-  heap.deallocate(kept, large, stream);
+  leave_kept_block(stream);
   void* const whole = heap.heap().allocate_reclaimed(nearly_all, other);
   ASSERT_NE(whole, nullptr);
   write(whole, nearly_all, other, "new owner");
   EXPECT_EQ(synchronizations(), 0U);
 }
 
-TEST_F(KeptBlocksSim, ReachOthersFromAForeignStreamAfterAWaitOfTheHost)
+TEST_F(KeptBlocksSim, ServeAnotherThreadOnTheirStreamWithoutAWait)
 {
-  foreign_stream const foreign;
-  use_often(foreign);
-  void* const kept = heap.allocate(large, foreign);
-  write(kept, large, foreign);
-  heap.deallocate(kept, large, foreign);
-  void* const whole = heap.allocate(nearly_all, other);  // and not a new upstream block
+  worker thread;
+  thread.run([&] { leave_kept_block(stream); });
+  auto const waits  = cudasim::calls("cudaStreamWaitEvent");
+  void* const whole = heap.try_allocate(nearly_all, stream);
   ASSERT_NE(whole, nullptr);
-  write(whole, nearly_all, other, "new owner");
-  EXPECT_EQ(synchronizations(), 1U);
-  EXPECT_EQ(heap.figures().upstream_blocks, 1U);
-  heap.deallocate(whole, nearly_all, other);
-  auto const records = cudasim::calls("cudaEventRecord");
-  heap.deallocate(heap.allocate(large, foreign), large, foreign);
-  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 1);  // the host shall not have to wait again soon
+  write(whole, nearly_all, stream, "new owner");
+  EXPECT_EQ(cudasim::calls("cudaStreamWaitEvent"), waits);
+  EXPECT_EQ(synchronizations(), 0U);
 }
 
 TEST_F(KeptBlocksSim, GetAnEventWhenTheirStreamEnds)
 {
   {
     rmm::cuda_stream passing;
-    use_often(passing);
-    void* const kept = heap.allocate(large, passing);
-    write(kept, large, passing);
-    heap.deallocate(kept, large, passing);
+    leave_kept_block(passing);
   }
   void* const whole = heap.try_allocate(nearly_all, other);
   ASSERT_NE(whole, nullptr);
@@ -175,31 +173,22 @@ TEST_F(KeptBlocksSim, GetAnEventWhenTheirStreamEnds)
   EXPECT_EQ(synchronizations(), 0U);
 }
 
-TEST_F(KeptBlocksSim, ServeTheirStreamAfterTheirThreadHasEnded)
+TEST_F(KeptBlocksSim, ServeTheirStreamAfterTheirThreadHasEndedWithoutAnEvent)
 {
-  foreign_stream const foreign;
-  void* kept{};
   run_on_a_thread_that_ends([&] {
-    use_often(foreign);
-    kept = heap.allocate(large, foreign);
-    write(kept, large, foreign);
-    heap.deallocate(kept, large, foreign);
+    leave_kept_block(stream);
+    cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 100});
   });
-  auto const before = synchronizations();
-  void* const whole = heap.try_allocate(nearly_all, foreign);
+  cudasim::clear_faults();
+  void* const whole = heap.try_allocate(nearly_all, stream);
   ASSERT_NE(whole, nullptr);
-  write(whole, nearly_all, foreign, "new owner");
-  EXPECT_EQ(synchronizations(), before);
+  write(whole, nearly_all, stream, "new owner");
+  EXPECT_EQ(synchronizations(), 0U);
 }
 
 TEST_F(KeptBlocksSim, ReachOthersBehindAnEventAfterTheirThreadHasEnded)
 {
-  run_on_a_thread_that_ends([&] {
-    use_often(stream);
-    void* const kept = heap.allocate(large, stream);
-    write(kept, large, stream);
-    heap.deallocate(kept, large, stream);
-  });
+  run_on_a_thread_that_ends([&] { leave_kept_block(stream); });
   void* const whole = heap.try_allocate(nearly_all, other);
   ASSERT_NE(whole, nullptr);
   write(whole, nearly_all, other, "new owner");
@@ -218,33 +207,29 @@ TEST_F(KeptBlocksSim, ServeSmallRequestsOfTheirStreamIfNothingElseIsFree)
 
 TEST_F(KeptBlocksSim, AreNotMadeOfFreesOnANewStreamWithTheSameHandle)
 {
-  std::optional<foreign_stream> passing{std::in_place};
-  cudaStream_t const handle = *passing;
-  use_often(handle);
-  void* const ptr = heap.allocate(large, handle);
+  std::optional<rmm::cuda_stream> passing{std::in_place};
+  auto const handle = passing->value();
+  use_often(*passing);
+  void* const ptr = heap.allocate(large, *passing);
   passing.reset();
   passing.emplace();
-  ASSERT_EQ(static_cast<cudaStream_t>(*passing), handle);
+  ASSERT_EQ(passing->value(), handle);
   auto const records = cudasim::calls("cudaEventRecord");
-  heap.deallocate(ptr, large, handle);
+  heap.deallocate(ptr, large, *passing);
   EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 1);
 }
 
-TEST_F(KeptBlocksSim, DoNotReachANewStreamWithTheSameHandle)
+TEST_F(KeptBlocksSim, ReachANewStreamWithTheSameHandleOnlyBehindAnEvent)
 {
-  std::optional<foreign_stream> passing{std::in_place};
-  cudaStream_t const handle = *passing;
-  use_often(handle);
-  void* const kept = heap.allocate(large, handle);
-  write(kept, large, handle, "old owner");
-  heap.deallocate(kept, large, handle);
+  std::optional<rmm::cuda_stream> passing{std::in_place};
+  auto const handle = passing->value();
+  leave_kept_block(*passing);
   passing.reset();
   passing.emplace();
-  ASSERT_EQ(static_cast<cudaStream_t>(*passing), handle);
-  void* const ptr = heap.allocate(large, handle);
-  ASSERT_NE(ptr, nullptr);
-  write(ptr, large, handle, "new owner");  // the ordering checker looks
-  EXPECT_NE(ptr, kept);
+  ASSERT_EQ(passing->value(), handle);
+  void* const whole = heap.try_allocate(nearly_all, *passing);
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, *passing, "new owner");  // the ordering checker looks
 }
 
 TEST_F(KeptBlocksSim, AreFewAndOfBoundedSize)
@@ -301,6 +286,23 @@ TEST_F(KeptBlocksSim, AreNoneOfAStreamThatCaptures)
   EXPECT_NE(heap.allocate(large, stream), ptr);
 }
 
+TEST_F(KeptBlocksSim, ServeACaptureOfAnotherStreamAsItsLastResort)
+{
+  leave_kept_block(stream);
+  rmm::graph_memory const memory;
+  {
+    rmm::capture_scope const scope{other, memory};
+    ASSERT_EQ(cudaStreamBeginCapture(other.value(), cudaStreamCaptureModeRelaxed), cudaSuccess);
+    void* const whole = heap.heap().allocate_reclaimed(nearly_all, other);
+    EXPECT_NE(whole, nullptr);
+    if (whole != nullptr) { heap.deallocate(whole, nearly_all, other); }
+    cudaGraph_t graph{};
+    ASSERT_EQ(cudaStreamEndCapture(other.value(), &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
 TEST_F(KeptBlocksSim, CountAsFreeMemory)
 {
   use_often(stream);
@@ -353,7 +355,7 @@ TEST_F(KeptBlocksOnTwoDevicesSim, AreWaitedForOnTheDeviceOfTheirStream)
 {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   ASSERT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
-  std::optional<foreign_stream> far{std::in_place};
+  std::optional<rmm::cuda_stream> far{std::in_place};
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   {
     rmm::cuda_stream const near;
@@ -361,13 +363,15 @@ TEST_F(KeptBlocksOnTwoDevicesSim, AreWaitedForOnTheDeviceOfTheirStream)
     static_cast<void>(heap.allocate(1, near));
     ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
     for (int i = 0; i < 20; ++i) { heap.deallocate(heap.allocate(large, *far), large, *far); }
-    ASSERT_EQ(cudaStreamSynchronize(*far), cudaSuccess);
+    far->synchronize();
     heap.heap().settle();
     void* const kept = heap.allocate(large, *far);
     write(kept, large, *far, "old owner");
     heap.deallocate(kept, large, *far);
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 100});
     void* const whole = heap.allocate(heap_size - MiB, near);
+    cudasim::clear_faults();
     ASSERT_NE(whole, nullptr);
     write(whole, heap_size - MiB, near, "new owner");  // the ordering checker looks
     EXPECT_EQ(heap.figures().device_synchronizations, 1U);
