@@ -454,6 +454,9 @@ TEST(NvtxProcess, MayBeginRangesBeforeItLoadsRmm)
 
 TEST(NvtxProcess, MayBeginItsFirstRangesInSeveralThreads)
 {
+#if RMM_DETAIL_THREAD_SANITIZER
+  GTEST_SKIP() << "NVTX's header reads its table of functions while another thread writes it";
+#endif
   EXPECT_EXIT(begin_first_ranges_in_all_threads(), ExitedWithCode(0), "");
 }
 
