@@ -452,9 +452,10 @@ TEST_F(ManyCaches, AThreadThatTakesABlockOfAnotherCacheAsksFew)
 
 INSTANTIATE_TEST_SUITE_P(Programs,
                          Scattered,
-                         ::testing::Values(scattered_program{8, false, 1.5},
-                                           scattered_program{8, true, 4},
-                                           scattered_program{64, false, 6}),
+                         ::testing::Values(scattered_program{8, false, 1},
+                                           scattered_program{8, true, 1},
+                                           scattered_program{64, false, 1},
+                                           scattered_program{64, true, 1.2}),
                          [](auto const& program) {
                            return "Streams" + std::to_string(program.param.streams) +
                                   (program.param.device_stands_still ? "DeviceStandsStill" : "");

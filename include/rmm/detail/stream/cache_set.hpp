@@ -469,6 +469,17 @@ class basic_cache_set {
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_cache_set>(store->ranges().count()) || store->check_invariants());
   }
 
+  /// Moves fenced blocks from the stacks of the caches to their ranges, where they coalesce. Leaves out caches that would then have too many
+  /// ranges: more ranges need more host memory, which takes longer than a search. Requires that all caches but the calling thread's are
+  /// closed.
+  void empty_stacks() noexcept
+  {
+    auto const most = detail::min(most_ranges_.load(std::memory_order_relaxed), most_refilled);
+    for (auto const& cache : caches_) {
+      if (caches_.size() == 1 || cache->free_pieces().first <= most) { cache->empty_stacks(); }
+    }
+  }
+
   /// Moves idle memory from caches to the idle store, where neighbours coalesce: up to most_moved ranges. Returns whether that was all.
   /// Requires that all caches but the calling thread's are closed.
   bool collect_idle() noexcept

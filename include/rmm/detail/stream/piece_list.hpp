@@ -49,7 +49,8 @@ enum class leaving {
 /// touch a piece of another set. If basic_free_sets::bound_of_runs() is too small, make no list.
 ///
 /// Where there are many caches, fenced blocks in their stacks are pieces too, and stay where they are until a run with them is taken. So a
-/// search that finds nothing moves nothing. The stacks of few caches are emptied: coalesced memory packs better (PACKING_TEST).
+/// search that finds nothing moves nothing. The stacks of few caches are emptied (cache_set::empty_stacks()): coalesced memory packs better
+/// (PACKING_TEST).
 ///
 /// If the other pieces are many, a run_filter selects those that may be part of a wanted run. So each piece is looked at twice, but few
 /// are copied, looked up and sorted. A search takes some nanoseconds for each piece.
@@ -77,7 +78,7 @@ class basic_piece_list {
   basic_piece_list(basic_free_sets<Unused> const& free, wanted_runs const& wanted) : free_{free}, wanted_{wanted}
   {
     if (!free_.caches().are_many() && !wanted.keeps_stacks) {
-      for (auto const& cache : free_.caches()) { cache->empty_stacks(); }  // coalesced memory packs better
+      free_.caches().empty_stacks();  // coalesced memory packs better
     }
     auto const all = free_.add_up(wanted.with_unfenced);
     if (all.bytes < wanted.least_bytes && wanted.edges == nullptr) { return; }

@@ -637,7 +637,7 @@ class basic_stream_ordered_heap {
     fence_live_streams();
     detail::mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
-    for (auto const& cache : caches_) { cache->empty_stacks(); }
+    caches_.empty_stacks();
   }
 
   /// Leaves a large block in the cache of its owner. Returns false if the cache does not keep it: it may be null, or not for large blocks.
