@@ -6,6 +6,7 @@
 #include "../support/simulated_stream.hpp"
 #include "../support/worker.hpp"
 
+#include <rmm/capture_scope.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/error.hpp>
 #include <rmm/heap_figures.hpp>
@@ -135,7 +136,7 @@ TEST_F(Recovery, AsksTheCallbackLast)
     return true;
   });
   void* const ptr = mr.allocate(64 * KiB, stream);
-  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 1, grow 1, synchronize 1, callback 1 (served 1)");
+  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 1, grow 1, trim 1, synchronize 1, callback 1 (served 1)");
   EXPECT_EQ(mr.figures().recovery.failures, 0U);
   mr.deallocate(ptr, 64 * KiB, stream);
 }
@@ -191,7 +192,7 @@ TEST_F(Recovery, FailsWhenTheCallbackSaysNo)
   mr.set_failure_callback(callback, &argument);
   EXPECT_THROW(static_cast<void>(mr.allocate(1000, stream)), rmm::out_of_memory);
   EXPECT_EQ(calls, (std::vector<std::pair<std::size_t, void*>>(3, {1000, &argument})));  // not rounded up
-  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 3, grow 3, synchronize 3, callback 3");
+  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 3, grow 3, trim 3, synchronize 3, callback 3");
   EXPECT_EQ(mr.figures().recovery.failures, 1U);
 }
 
@@ -324,6 +325,104 @@ TEST_F(Recovery, HasTheContractsOrderInitially)
   EXPECT_EQ(std::vector<recovery_rung>(order.begin(), order.end()),
             (std::vector<recovery_rung>{
               recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback}));
+}
+
+TEST_F(Recovery, TrimsInitiallyOnlyWithAMaximum)
+{
+  pool const mr{&upstream, 0, MiB};
+  auto const order = mr.get_recovery_order();
+  EXPECT_EQ(std::vector<recovery_rung>(order.begin(), order.end()),
+            (std::vector<recovery_rung>{recovery_rung::reclaim,
+                                        recovery_rung::grow,
+                                        recovery_rung::trim,
+                                        recovery_rung::synchronize,
+                                        recovery_rung::callback}));
+}
+
+/// A pool with a maximum whose unused blocks are all too small for a request.
+struct RecoveryByTrimming : Recovery {
+  void expect_blocks(pool const& mr, std::size_t count, std::size_t bytes) const
+  {
+    EXPECT_EQ(upstream.live_count(), count);
+    EXPECT_EQ(mr.pool_size(), bytes);
+  }
+};
+
+TEST_F(RecoveryByTrimming, MakesRoomForARequestAsLargeAsTheMaximum)
+{
+  pool mr{&upstream, 256, 1024};
+  void* const ptr = mr.allocate(1024, stream);
+  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 1, grow 1, trim 1 (served 1)");
+  expect_blocks(mr, 1, 1024);
+  mr.deallocate(ptr, 1024, stream);
+}
+
+TEST_F(RecoveryByTrimming, GivesBackNoMoreThanTheRequestNeeds)
+{
+  pool mr{&upstream, MiB, 8 * MiB};
+  void* const second = mr.allocate(2 * MiB, stream);  // grows by 3.5 MiB
+  void* const third  = mr.allocate(3 * MiB, stream);
+  expect_blocks(mr, 3, 7 * MiB + 512 * KiB);
+  mr.deallocate(second, 2 * MiB, stream);
+  cudasim::run_until_idle();
+  void* const ptr = mr.allocate(4 * MiB, stream);
+  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 3, grow 3 (served 2), trim 1 (served 1)");
+  expect_blocks(mr, 3, 8 * MiB);  // only the block of 3.5 MiB went back
+  mr.deallocate(ptr, 4 * MiB, stream);
+  mr.deallocate(third, 3 * MiB, stream);
+}
+
+TEST_F(RecoveryByTrimming, KeepsBlocksThatDoNotMakeEnoughRoom)
+{
+  pool mr{&upstream, MiB, 4 * MiB};
+  void* const held = mr.allocate(2 * MiB, stream);  // the first block stays unused
+  expect_blocks(mr, 2, 3 * MiB);
+  EXPECT_THROW(static_cast<void>(mr.allocate(3 * MiB, stream)), rmm::out_of_memory);
+  EXPECT_THROW(static_cast<void>(mr.allocate(5 * MiB, stream)), rmm::out_of_memory);
+  expect_blocks(mr, 2, 3 * MiB);
+  mr.deallocate(held, 2 * MiB, stream);
+}
+
+TEST_F(RecoveryByTrimming, GivesNothingBackWithoutAMaximum)
+{
+  pool mr{&upstream, MiB};
+  upstream.refuse_above(2 * MiB);
+  EXPECT_THROW(static_cast<void>(mr.allocate(4 * MiB, stream)), rmm::out_of_memory);
+  mr.set_recovery_order({recovery_rung::trim});
+  EXPECT_THROW(static_cast<void>(mr.allocate(4 * MiB, stream)), rmm::out_of_memory);
+  expect_blocks(mr, 1, MiB);
+}
+
+TEST_F(RecoveryByTrimming, WaitsForTheWorkOfABlockOnlyIfThatMakesRoom)
+{
+  rmm::cuda_stream const other;
+  pool mr{&upstream, 0, 4 * MiB};
+  void* const used = mr.allocate(MiB, other);  // grows by 2 MiB
+  void* const held = mr.allocate(2 * MiB, stream);
+  expect_blocks(mr, 2, 4 * MiB);
+  cudasim::hold(other.value());
+  ASSERT_EQ(cudaMemsetAsync(used, 1, MiB, other.value()), cudaSuccess);
+  mr.deallocate(used, MiB, other);
+  EXPECT_THROW(static_cast<void>(mr.allocate(3 * MiB, stream)),
+               rmm::out_of_memory);  // else the host would wait for ever
+  expect_blocks(mr, 2, 4 * MiB);
+  mr.deallocate(held, 2 * MiB, stream);
+  cudasim::let_go(other.value());
+  void* const ptr = mr.allocate(4 * MiB, stream);
+  expect_blocks(mr, 1, 4 * MiB);
+  mr.deallocate(ptr, 4 * MiB, stream);
+}
+
+TEST_F(RecoveryByTrimming, LeavesTheBlocksOfACaptureAlone)
+{
+  pool mr{&upstream, MiB, 4 * MiB};
+  rmm::capture_scope const announced{stream};
+  ASSERT_EQ(cudaStreamBeginCapture(stream.value(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_THROW(static_cast<void>(mr.allocate(4 * MiB, stream)), rmm::out_of_memory);
+  cudaGraph_t graph{};
+  ASSERT_EQ(cudaStreamEndCapture(stream.value(), &graph), cudaSuccess);  // the call did not invalidate it
+  expect_blocks(mr, 1, MiB);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
 TEST_F(Recovery, CountsMemoryFromAnotherCache)

@@ -152,14 +152,10 @@ class cached_memory_resource final : public detail::growing_pool,
 
   [[nodiscard]] bool could_trim_idle(std::size_t bytes, cuda_stream_view stream) override
   {
-    if (this->upstream_.names_another(stream) || !rmm::detail::is_known_to_run(stream.value())) { return false; }
-    auto const bytes_of = [](auto const& blocks) {
-      std::size_t sum{0};
-      for (auto const& block : blocks) { sum += block.bytes; }
-      return sum;
-    };
-    auto const idle = bytes_of(source_.unused_blocks(0, 0, true));
-    return idle > bytes_of(source_.unused_blocks(0)) && (source_.room() >= bytes || idle >= bytes - source_.room());
+    if (!source_.can_give_back(stream)) { return false; }
+    auto const idle = source_.total_of(source_.unused_blocks(0, 0, true));
+    auto const room = source_.room();
+    return idle > source_.total_of(source_.unused_blocks(0)) && (room >= bytes || idle >= bytes - room);
   }
 
   [[nodiscard]] bool has_rung(recovery_rung rung) const noexcept override { return rung != recovery_rung::remap; }
@@ -170,13 +166,11 @@ class cached_memory_resource final : public detail::growing_pool,
     source_.describe(report);
   }
 
-  /// Gives free blocks above a size back in the order of `stream`. Returns whether there were any. Does nothing if the stream captures,
-  /// because it cannot wait for work outside of its graph.
+  /// Gives free blocks above a size back in the order of `stream`, if it can. Returns whether there were any.
   bool try_give_back(std::size_t larger_than, cuda_stream_view stream, leaving when)
   {
-    if (this->upstream_.names_another(stream)) { return false; }
     rmm::detail::device_scope const at_home{this->upstream_.device()};
-    if (!rmm::detail::is_known_to_run(stream.value())) { return false; }
+    if (!source_.can_give_back(stream)) { return false; }
     return source_.give_back(source_.unused_blocks(0, larger_than), stream, when) != 0;
   }
 

@@ -18,6 +18,7 @@
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
+#include <exception>
 #include <list>  // IWYU pragma: export
 #include <optional>
 #include <string>
@@ -29,8 +30,9 @@ namespace mr {
 /// A pool: it takes large blocks from upstream, allocates parts of them, and keeps freed memory for later requests. Use it for programs
 /// that allocate often and own their device.
 ///
-/// It grows when no free memory fits, up to its maximum, and gives its blocks back when it is destroyed. Memory that was freed on one
-/// stream can serve another stream: the pool orders their work on the device, and waits on the host only before it grows or fails.
+/// It grows when no free memory fits, up to its maximum, and gives its blocks back when it is destroyed. A pool with a maximum also gives
+/// unused blocks back if only that makes room for a larger one. Memory that was freed on one stream can serve another stream: the pool
+/// orders their work on the device, and waits on the host only before it grows or fails.
 /// docs/out-of-memory.md says what it tries before an allocation fails. Its base classes have the functions for reservations, tags,
 /// figures and callbacks.
 ///
@@ -95,13 +97,18 @@ class pool_memory_resource final : public detail::growing_pool,
   [[nodiscard]] std::optional<std::size_t> maximum_bytes() const noexcept override { return source_.maximum(); }
 
  private:
-  static constexpr recovery_order default_order{
+  static constexpr recovery_order order_without_maximum{
     recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback};
+  static constexpr recovery_order order_with_maximum{recovery_rung::reclaim,
+                                                     recovery_rung::grow,
+                                                     recovery_rung::trim,
+                                                     recovery_rung::synchronize,
+                                                     recovery_rung::callback};
 
   pool_memory_resource(detail::suballocator_upstream<Upstream> upstream,
                        std::size_t initial_pool_size,
                        std::optional<std::size_t> maximum_pool_size)
-    : growing_pool{default_order},
+    : growing_pool{maximum_pool_size ? order_with_maximum : order_without_maximum},
       pool_memory_resource::upstream_properties{upstream},
       source_{heap_, this->upstream_, maximum_pool_size}
   {
@@ -119,6 +126,37 @@ class pool_memory_resource final : public detail::growing_pool,
     auto const left = align_up(*most - rmm::detail::min(*most, held), CUDA_ALLOCATION_ALIGNMENT);
     return source_.grow({left / 2, bytes, left, 1}, stream, reason);
   }
+
+  /// If the maximum is in the way, gives back as many unused blocks as make room for the request, and grows. The host waits for the work
+  /// that used these blocks.
+  [[nodiscard]] void* try_trim(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
+  {
+    if (!can_make_room(bytes, stream, false)) { return nullptr; }
+    rmm::detail::device_scope const at_home{this->upstream_.device()};
+    rmm::detail::capture_exemption const exemption;
+    try {
+      source_.trim(*source_.maximum() - bytes);
+    } catch (std::exception const&) {  // a stream cannot be made, or host memory ran out
+      return nullptr;
+    }
+    return source_.room() >= bytes ? try_grow(bytes, stream, reason) : nullptr;
+  }
+
+  [[nodiscard]] bool could_trim_idle(std::size_t bytes, cuda_stream_view stream) override
+  {
+    return can_make_room(bytes, stream, true);
+  }
+
+  /// Whether the maximum is in the way of a request, and would not be without unused blocks. `with_unfenced`: also those without a fence.
+  [[nodiscard]] bool can_make_room(std::size_t bytes, cuda_stream_view stream, bool with_unfenced)
+  {
+    auto const most = source_.maximum();
+    auto const room = source_.room();
+    if (!most || bytes > *most || bytes <= room || !source_.can_give_back(stream)) { return false; }
+    return source_.total_of(source_.unused_blocks(*most - bytes, 0, with_unfenced)) >= bytes - room;
+  }
+
+  [[nodiscard]] bool has_rung(recovery_rung rung) const noexcept override { return rung != recovery_rung::remap; }
 
   void describe(memory_report& report) const override
   {

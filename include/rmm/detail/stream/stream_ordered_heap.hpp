@@ -385,10 +385,18 @@ class basic_stream_ordered_heap {
   {
     context_scope const with_context{home_device()};
     detail::mutex_lock const lock{mutex_};
-    all_closed const closed{caches_};
+    if (wanted.edges != nullptr) {
+      all_closed const closed{caches_};
+      shared_.poll(max_value<std::size_t>);
+      return search_.list_pieces(wanted).runs();
+    }
+    if (search_.knows_no_run_of(wanted.least_bytes)) { return {}; }
+    all_closed closed{caches_};
     shared_.poll(max_value<std::size_t>);
-    if (wanted.edges == nullptr && free_.bound_of_runs() < wanted.least_bytes) { return {}; }
-    return search_.list_pieces(wanted).runs();
+    if (!search_.may_have_run_of(wanted.least_bytes, closed)) { return {}; }
+    auto runs = search_.list_pieces(wanted).runs();
+    if (runs.empty() && wanted.with_unfenced) { caches_.note_no_run_of(wanted.least_bytes, closed); }
+    return runs;
   }
 
   /// Returns the upstream blocks, ascending.

@@ -117,7 +117,6 @@ class memory_source {
   /// Notes that chunks were exported, after which pause() throws.
   virtual void note_export() noexcept {}
 
- protected:
   /// Returns the sum of the sizes.
   [[nodiscard]] static std::size_t total_of(std::vector<rmm::detail::address_range> const& ranges) noexcept
   {
@@ -126,6 +125,7 @@ class memory_source {
     return sum;
   }
 
+ protected:
   std::size_t chunk_bytes_{};
   rmm::detail::address_range addresses_{};
 
@@ -299,6 +299,12 @@ class block_source final : public memory_source {
     rmm::detail::sort(
       blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.begin < rhs.begin; });
     return blocks;
+  }
+
+  /// Whether blocks can go back in the order of `stream`: it does not capture, because it could not wait for work outside of its graph.
+  [[nodiscard]] bool can_give_back(cuda_stream_view stream) const
+  {
+    return !upstream_.names_another(stream) && rmm::detail::is_known_to_run(stream.value());
   }
 
   /// Gives blocks back to upstream in the order of `stream`, which waits for the work that used them. Skips blocks that are allocated by
