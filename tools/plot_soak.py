@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws files of LONG_LIFE_TEST as SVG: latencies, host memory, and the memory of device and pool over time.
+"""Draws files of LONG_LIFE_TEST as SVG: latencies, host memory, and the memory of devices and pools over time.
+
+With RMM_SOAK_DEVICES the memory is the sum over all devices, and over their pools.
 
     RMM_SOAK_SECONDS=1200 RMM_SOAK_CSV=soak.csv build/cuda/gtests/LONG_LIFE_TEST
     tools/plot_soak.py soak.csv [soak.csv.0 soak.csv.1 ...] > soak.svg
@@ -21,7 +23,7 @@ PANELS = [
     ("time of a call: half of the calls take less (ns)", 1.0, [("p50", "p50_ns", "#1f6fb4")]),
     ("time of a call: 99 % of the calls take less (µs)", 1000.0, [("p99", "p99_ns", "#c8501e")]),
     ("host memory (MiB)", MIB, [("allocated", "host_bytes", "#1f6fb4")]),
-    ("device memory (MiB)", MIB, [("in use on the device", "device_bytes", "#c8501e"), ("of the pool", "pool_bytes", "#1f6fb4")]),
+    ("device memory (MiB)", MIB, [("in use on all devices", "device_bytes", "#c8501e"), ("of the pools", "pool_bytes", "#1f6fb4")]),
 ]
 
 Rows = list[dict[str, float]]

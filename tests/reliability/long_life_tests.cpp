@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One pool for a long time, in one process or in several that share a device, while threads and their streams begin and
-// end. At the end a request may not cost more than at the beginning, and host, device and pool may not use more memory.
+// One pool for a long time, or one for each of several devices, in one process or in several that share the devices, while threads and
+// their streams begin and end. At the end a request may not cost more than at the beginning, and host, devices and pools may not use
+// more memory. With several devices, another than the pool's is current in half of the calls.
 //
 // RMM_SOAK_SECONDS=n       duration; by default 3 on the simulator, 20 on a device
 // RMM_SOAK_PROCESSES=n     number of processes; by default 1
-// RMM_SOAK_RESOURCE=text   configuration of the pool
-// RMM_SOAK_CSV=file        gets a line for each sample; with several processes, each writes to its own file.N
+// RMM_SOAK_DEVICES=n       number of devices, from device 0 on; by default 1
+// RMM_SOAK_RESOURCE=text   configuration of each pool
+// RMM_SOAK_CSV=file        gets a line for each sample, with the sums over devices and pools; with several processes, each writes to its
+//                          own file.N
 //
 // tools/plot_soak.py draws such files.
 
 #include "../support/pool_contents.hpp"
 
+#include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/heap_figures.hpp>
 #include <rmm/mr/configured_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 
@@ -33,6 +39,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -122,19 +129,81 @@ class latency_counts {
   std::array<std::atomic<std::uint64_t>, ranges> counts_{};
 };
 
+// --- the pools
+
+/// A pool on each of the first devices.
+class pools_of_devices {
+ public:
+  pools_of_devices(std::string const& configuration, int devices)
+  {
+    for (int i = 0; i != devices; ++i) {
+      rmm::cuda_set_device_raii const on_device{rmm::cuda_device_id{i}};
+      pools_.emplace_back(configuration);
+    }
+  }
+
+  [[nodiscard]] int devices() const noexcept { return static_cast<int>(pools_.size()); }
+  [[nodiscard]] rmm::mr::device_memory_resource& of(int device) const
+  {
+    return *pools_[static_cast<std::size_t>(device)];
+  }
+
+  /// Returns the bytes in use on the devices, also by others.
+  [[nodiscard]] std::size_t device_bytes() const
+  {
+    std::size_t result{};
+    for (int i = 0; i != devices(); ++i) {
+      rmm::cuda_set_device_raii const on_device{rmm::cuda_device_id{i}};
+      std::size_t free{};
+      std::size_t total{};
+      EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+      result += total - free;
+    }
+    return result;
+  }
+
+  /// Returns the sums of the pools' figures.
+  [[nodiscard]] rmm::heap_figures figures() const
+  {
+    rmm::heap_figures result{};
+    for (auto const& pool : pools_) { result = result + rmm::test::figures_of(*pool).value(); }
+    return result;
+  }
+
+ private:
+  std::vector<rmm::mr::configured_resource> pools_;
+};
+
 // --- the threads
 
+/// Writes the beginning of a block, and expects that it is memory of that device, which is current.
+void use(void* block, std::size_t bytes, int value, rmm::cuda_stream_view stream, int device)
+{
+  cudaPointerAttributes attributes{};
+  EXPECT_EQ(cudaPointerGetAttributes(&attributes, block), cudaSuccess);
+  EXPECT_EQ(attributes.device, device);
+  EXPECT_EQ(cudaMemsetAsync(block, value, std::min(bytes, std::size_t{64} << 10), stream.value()), cudaSuccess);
+}
+
 /// The life of a thread: a stream, and two thousand requests with at most 16 live blocks.
-void live(rmm::mr::device_memory_resource& pool, latency_counts& latencies, std::uint64_t number)
+void live(pools_of_devices const& pools, latency_counts& latencies, std::uint64_t number)
 {
   struct block {
     void* ptr;
     std::size_t bytes;
   };
   std::mt19937_64 random{number};
+  auto const devices = static_cast<std::uint64_t>(pools.devices());
+  auto const device  = static_cast<int>(number % devices);
+  auto& pool         = pools.of(device);
+  rmm::cuda_set_device_raii const on_device{rmm::cuda_device_id{device}};
   rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
   std::vector<block> blocks;
   auto const timed = [&](auto const& task) {
+    std::optional<rmm::cuda_set_device_raii> elsewhere;
+    if (devices > 1 && random() % 2 == 0) {
+      elsewhere.emplace(rmm::cuda_device_id{static_cast<int>((number + 1 + random() % (devices - 1)) % devices)});
+    }
     auto const begin = steady::now();
     task();
     latencies.add(static_cast<std::uint64_t>(std::chrono::nanoseconds{steady::now() - begin}.count()));
@@ -152,10 +221,7 @@ void live(rmm::mr::device_memory_resource& pool, latency_counts& latencies, std:
       block made{nullptr, bytes};
       timed([&] { made.ptr = pool.allocate(bytes, stream); });
       blocks.push_back(made);
-      if (request % 16 == 0) {
-        EXPECT_EQ(cudaMemsetAsync(made.ptr, request % 256, std::min(bytes, std::size_t{64} << 10), stream.value()),
-                  cudaSuccess);
-      }
+      if (request % 16 == 0) { use(made.ptr, bytes, request % 256, stream, device); }
     }
   }
   while (!blocks.empty()) { free_one(); }
@@ -175,17 +241,9 @@ struct sample {
   return now.uordblks + now.hblkhd;
 }
 
-[[nodiscard]] std::size_t device_bytes()
-{
-  std::size_t free{};
-  std::size_t total{};
-  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
-  return total - free;
-}
-
 /// Lets threads begin and end, and samples the process at equal intervals, which are longer on a slow machine: each has some thousand
 /// requests.
-std::vector<sample> run(rmm::mr::device_memory_resource& pool, std::chrono::duration<double> time, std::size_t count)
+std::vector<sample> run(pools_of_devices const& pools, std::chrono::duration<double> time, std::size_t count)
 {
   latency_counts latencies;
   std::atomic<bool> ends{false};
@@ -193,7 +251,7 @@ std::vector<sample> run(rmm::mr::device_memory_resource& pool, std::chrono::dura
   std::vector<std::thread> parents;
   for (int i = 0; i != threads_at_a_time; ++i) {
     parents.emplace_back([&] {
-      while (!ends) { std::thread{live, std::ref(pool), std::ref(latencies), next++}.join(); }
+      while (!ends) { std::thread{live, std::cref(pools), std::ref(latencies), next++}.join(); }
     });
   }
   std::vector<sample> samples;
@@ -204,8 +262,8 @@ std::vector<sample> run(rmm::mr::device_memory_resource& pool, std::chrono::dura
     samples.push_back({std::chrono::duration<double>{steady::now() - begin}.count(),
                        latencies.take(),
                        host_bytes(),
-                       device_bytes(),
-                       rmm::test::figures_of(pool).value().reserved_bytes});
+                       pools.device_bytes(),
+                       pools.figures().reserved_bytes});
   }
   ends = true;
   for (auto& parent : parents) { parent.join(); }
@@ -246,8 +304,8 @@ template <class Value>
   return values[values.size() / 2];
 }
 
-/// By the end of the second tenth the pool has its final size. The additional allowance is for noise.
-void expect_flat(std::vector<sample> const& samples)
+/// By the end of the second tenth a pool has its final size. The additional allowance is for noise, on each device.
+void expect_flat(std::vector<sample> const& samples, int devices)
 {
   auto const compare = [&](char const* what, double allowed, auto value) {
     auto const before = middle_of(samples, 2, 3, value);
@@ -256,8 +314,8 @@ void expect_flat(std::vector<sample> const& samples)
     EXPECT_LE(after, 1.02 * before + allowed) << what;
   };
   compare("host memory", 2 * MiB, [](sample const& each) { return each.host_bytes; });
-  compare("device memory", 64 * MiB, [](sample const& each) { return each.device_bytes; });
-  compare("pool", 32 * MiB, [](sample const& each) { return each.pool_bytes; });
+  compare("device memory", 64.0 * devices * MiB, [](sample const& each) { return each.device_bytes; });
+  compare("pool", 32.0 * devices * MiB, [](sample const& each) { return each.pool_bytes; });
 }
 
 [[nodiscard]] double middle_p50(std::vector<sample> const& samples, std::size_t begin, std::size_t end)
@@ -266,8 +324,8 @@ void expect_flat(std::vector<sample> const& samples)
 }
 
 /// Expects that the last requests took about as long as the first. If they did not, the machine may be slower now, because other
-/// programs run. So the pool is then compared with new ones, in turn.
-void expect_fast(rmm::mr::device_memory_resource& pool,
+/// programs run. So the pools are then compared with new ones, in turn.
+void expect_fast(pools_of_devices const& pools,
                  std::string const& configuration,
                  std::vector<sample> const& samples,
                  std::chrono::duration<double> time)
@@ -275,14 +333,13 @@ void expect_fast(rmm::mr::device_memory_resource& pool,
   auto first             = middle_p50(samples, 0, 1);
   auto last              = middle_p50(samples, 9, 10);
   auto const is_fast     = [&] { return last <= 1.5 * first + 100; };  // clocks are not exact to 100 ns
-  auto const run_shortly = [&](rmm::mr::device_memory_resource& which) {
+  auto const run_shortly = [&](pools_of_devices const& which) {
     return middle_p50(run(which, time / 10, samples_of_run / 10), 0, 10);
   };
   std::printf("p50: %.0f ns in the first tenth, %.0f ns in the last\n", first, last);
   for (int i = 0; i != 5 && !is_fast(); ++i) {
-    rmm::mr::configured_resource const other{configuration};
-    first = run_shortly(*other);
-    last  = run_shortly(pool);
+    first = run_shortly(pools_of_devices{configuration, pools.devices()});
+    last  = run_shortly(pools);
     std::printf("p50: %.0f ns of a new pool, %.0f ns of this one\n", first, last);
   }
   EXPECT_TRUE(is_fast()) << last << " ns, a new pool " << first << " ns";
@@ -316,14 +373,16 @@ TEST(LongLife, EndsAsFastAndAsSmallAsItBegins)
   auto const processes = std::atoi(variable("RMM_SOAK_PROCESSES", "1").c_str());
   if (processes > 1) { return run_in_processes(processes); }
   auto const configuration = variable("RMM_SOAK_RESOURCE", "pool,initial=64MiB,max=4GiB");
-  rmm::mr::configured_resource const resource{configuration};
+  auto const devices       = std::atoi(variable("RMM_SOAK_DEVICES", "1").c_str());
+  ASSERT_TRUE(devices >= 1 && devices <= rmm::get_num_cuda_devices()) << devices;
+  pools_of_devices const pools{configuration, devices};
   auto const seconds = std::strtod(variable("RMM_SOAK_SECONDS", RMM_USUAL_SOAK_SECONDS).c_str(), nullptr);
   std::chrono::duration<double> const time{seconds};
-  auto const samples = run(*resource, time, samples_of_run);
+  auto const samples = run(pools, time, samples_of_run);
   if (auto const path = variable("RMM_SOAK_CSV", ""); !path.empty()) { write_csv(path, samples); }
-  EXPECT_EQ(rmm::test::figures_of(*resource).value().live_bytes, 0U);
-  expect_flat(samples);
-  expect_fast(*resource, configuration, samples, time);
+  EXPECT_EQ(pools.figures().live_bytes, 0U);
+  expect_flat(samples, devices);
+  expect_fast(pools, configuration, samples, time);
 }
 
 }  // namespace

@@ -282,7 +282,8 @@ class Raft:
         return {
             "raft rmat": self.edges,
             "raft eigsh of a graph": self.eigenvalues,
-            "raft svds of a graph": self.singular_values,
+            "raft svds of a graph": lambda: self.singular_values(k=32),
+            "raft svds by Lanczos": lambda: self.singular_values(k=8, solver="lanczos", maxiter=400),
         }
 
     def draw_edges(self, handle: Any) -> Any:
@@ -321,12 +322,12 @@ class Raft:
 
         return work
 
-    def singular_values(self) -> Callable[[], Read]:
+    def singular_values(self, **options: Any) -> Callable[[], Read]:
         handle = self.make_handle()
         graph = self.graph(handle)
 
         def work() -> Read:
-            _, values, _ = self.svds(graph, k=32, seed=7, handle=handle)
+            _, values, _ = self.svds(graph, seed=7, handle=handle, **options)
             return lambda: self.cupy.asnumpy(values)
 
         return work
