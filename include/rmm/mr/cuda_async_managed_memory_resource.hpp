@@ -22,9 +22,9 @@ namespace mr {
 
 /// A resource that allocates managed memory from the driver's own pool. Use it with CUDA 13 for stream-ordered managed memory.
 ///
-/// Orders reuse between streams as cuda_async_memory_resource does. The driver owns the pool, and all of the process shares it. Each
-/// constructor sets the pool's release threshold, so the last one counts for all. When the program synchronises, the driver releases unused
-/// memory above the threshold. Instances that use one pool are equal. Returns a null pointer for 0 bytes.
+/// Orders reuse between streams as cuda_async_memory_resource does. The driver owns the pool, and all of the process shares it. Each new
+/// instance that is not a copy sets the pool's release threshold, so the last one counts for all. When the program synchronises, the driver
+/// gives memory above the threshold back. Instances that use one pool are equal. Returns a null pointer for 0 bytes.
 ///
 /// @code{.cpp}
 /// try {
