@@ -15,14 +15,16 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <optional>
 
 namespace RMM_NAMESPACE {
 namespace mr {
 
 /// A resource that allocates managed memory from the driver's own pool. Use it with CUDA 13 for stream-ordered managed memory.
 ///
-/// Orders reuse between streams as cuda_async_memory_resource does. The driver owns the pool, and all of the process shares it.
-/// Instances that use one pool are equal. Returns a null pointer for 0 bytes.
+/// Orders reuse between streams as cuda_async_memory_resource does. The driver owns the pool, and all of the process shares it. Each new
+/// instance that is not a copy sets the pool's release threshold, so the last one counts for all. When the program synchronises, the driver
+/// gives memory above the threshold back. Instances that use one pool are equal. Returns a null pointer for 0 bytes.
 ///
 /// @code{.cpp}
 /// try {
@@ -34,8 +36,17 @@ namespace mr {
 /// @endcode
 class cuda_async_managed_memory_resource final : public device_memory_resource {
  public:
-  /// Uses the pool of the current device. Throws logic_error if the toolkit, the driver or the device does not support such pools.
-  cuda_async_managed_memory_resource() : pool_{default_pool()} {}
+  /// Uses the pool of the current device, which then keeps as much memory as the device has. Throws as the other constructor does.
+  cuda_async_managed_memory_resource() : cuda_async_managed_memory_resource{std::nullopt} {}
+
+  /// Uses the pool of the current device, and sets how much memory it keeps, also for everyone else who uses the pool.
+  ///
+  /// `release_threshold`  bytes that the pool keeps when the program synchronises; by default as much memory as the device has.
+  /// Throws logic_error if the toolkit, the driver or the device does not support such pools, cuda_error if CUDA fails.
+  explicit cuda_async_managed_memory_resource(std::optional<std::size_t> release_threshold) : pool_{default_pool()}
+  {
+    rmm::detail::set_release_threshold(pool_.pool_handle(), release_threshold);
+  }
 
   /// Returns the handle of the pool. The driver owns the pool.
   [[nodiscard]] cudaMemPool_t pool_handle() const noexcept { return pool_.pool_handle(); }

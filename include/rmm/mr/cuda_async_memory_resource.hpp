@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_device.hpp>  // IWYU pragma: export
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/cuda/async_alloc.hpp>
 #include <rmm/detail/cuda/memory_pool.hpp>
@@ -62,7 +62,7 @@ class cuda_async_memory_resource final : public device_memory_resource, public t
                              std::optional<allocation_handle_type> export_handle_type = {})
     : pool_{make_pool(export_handle_type.value_or(allocation_handle_type::none))}, view_{pool_.handle()}
   {
-    pool_.set_release_threshold(release_threshold.value_or(available_device_memory().second));
+    rmm::detail::set_release_threshold(pool_.handle(), release_threshold);
     if (initial_pool_size.value_or(0) != 0) {
       auto* const block = view_.allocate(*initial_pool_size, cuda_stream_default);
       view_.deallocate(block, *initial_pool_size, cuda_stream_default);

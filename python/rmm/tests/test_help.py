@@ -216,6 +216,7 @@ def test_signatures_are_those_of_the_calls() -> None:
     assert text(rmm.DeviceBuffer(size=1).resize) == "(new_size, stream=Ellipsis)"
     assert text(rmm.mr.PoolMemoryResource) == "(upstream_mr, initial_pool_size=None, maximum_pool_size=None)"
     assert text(rmm.mr.FixedSizeMemoryResource) == "(upstream_mr, block_size=1048576, blocks_to_preallocate=128)"
+    assert text(rmm.mr.experimental.CudaAsyncManagedMemoryResource) == "(release_threshold=None)"
     assert text(rmm.mr.DeviceMemoryResource.allocate) == "(self, /, nbytes, stream=Ellipsis)"
     assert text(rmm.mr.get_per_device_resource) == "(device)"
     assert text(rmm.pylibrmm.stream.Stream) == "(obj=None, flags=None)"

@@ -16,6 +16,7 @@ import pytest
 
 import rmm
 from rmm._cuda import gpu
+from rmm.mr.experimental import CudaAsyncManagedMemoryResource
 from rmm.pylibrmm.stream import DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Stream
 
 MIB = 1 << 20
@@ -30,6 +31,16 @@ def callback() -> rmm.mr.CallbackMemoryResource:
     return rmm.mr.CallbackMemoryResource(below.allocate, below.deallocate)
 
 
+def skip_without(make: Callable[[], rmm.mr.DeviceMemoryResource]) -> None:
+    """Skips the test if the device has no such memory."""
+    try:
+        make()
+    except RuntimeError as error:
+        if "Pools of managed memory need CUDA 13" not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
 makers: dict[str, Callable[[], rmm.mr.DeviceMemoryResource]] = {
     "cuda": cuda,
     "managed": rmm.mr.ManagedMemoryResource,
@@ -37,7 +48,7 @@ makers: dict[str, Callable[[], rmm.mr.DeviceMemoryResource]] = {
     "system": rmm.mr.SystemMemoryResource,
     "headroom": lambda: rmm.mr.SamHeadroomMemoryResource(MIB),
     "async": rmm.mr.CudaAsyncMemoryResource,
-    "async managed": rmm.mr.experimental.CudaAsyncManagedMemoryResource,
+    "async managed": CudaAsyncManagedMemoryResource,
     "callback": callback,
     "pool": lambda: rmm.mr.PoolMemoryResource(cuda(), MIB),
     "arena": lambda: rmm.mr.ArenaMemoryResource(cuda(), "32MiB"),
@@ -148,7 +159,6 @@ def test_bad_arguments_raise_exceptions(resource: rmm.mr.DeviceMemoryResource) -
         "ManagedMemoryResource",
         "PinnedHostMemoryResource",
         "SystemMemoryResource",
-        "experimental.CudaAsyncManagedMemoryResource",
     ],
 )
 def test_resources_without_arguments_take_none(name: str) -> None:
@@ -165,6 +175,18 @@ def test_classes_derived_from_them_take_their_own_arguments() -> None:
 
     make: Any = Named
     named = make("mine")
+    assert named.name == "mine"
+    rmm.DeviceBuffer(size=1, mr=named)
+
+
+def test_classes_derived_from_that_of_managed_pools_take_their_own_arguments() -> None:
+    skip_without(CudaAsyncManagedMemoryResource)
+
+    class Named(CudaAsyncManagedMemoryResource):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    named = Named("mine")
     assert named.name == "mine"
     rmm.DeviceBuffer(size=1, mr=named)
 
@@ -234,6 +256,48 @@ def test_async_pools(arguments: dict[str, Any]) -> None:
     resource = rmm.mr.CudaAsyncMemoryResource(**arguments)
     assert resource.pool_handle() != 0
     array_tester(resource, b"abc", Stream())
+
+
+def kept_by(resource: Any) -> int:
+    """The bytes of the driver's pool that stay in it when the program has freed them and synchronised."""
+    stream = Stream()
+    resource.deallocate(resource.allocate(64 * MIB, stream), 64 * MIB, stream)
+    stream.synchronize()
+    return int(resource.pool_size())
+
+
+def test_the_pool_of_managed_memory_keeps_memory_up_to_the_last_threshold() -> None:
+    managed = CudaAsyncManagedMemoryResource
+    skip_without(managed)
+    first = managed()
+    assert kept_by(first) >= 64 * MIB
+    second = managed(release_threshold=0)
+    assert second.pool_handle() == first.pool_handle()
+    assert kept_by(second) == kept_by(first) == 0
+    assert kept_by(managed("1GiB")) >= 64 * MIB
+    assert kept_by(managed(0)) == 0
+    assert kept_by(managed(None)) >= 64 * MIB
+
+    class Small(CudaAsyncManagedMemoryResource):
+        def __init__(self) -> None:
+            super().__init__(release_threshold="0")
+
+    assert kept_by(Small()) == 0
+
+
+def test_thresholds_of_managed_memory_are_checked() -> None:
+    make: Any = CudaAsyncManagedMemoryResource
+    skip_without(make)
+    with pytest.raises(ValueError, match="much"):
+        make("much")
+    with pytest.raises(OverflowError):
+        make(-1)
+    with pytest.raises(ValueError, match=r"1\.5"):
+        make(1.5)
+    with pytest.raises(TypeError):
+        make(5, 5)
+    with pytest.raises(TypeError, match="nbytes"):
+        make(nbytes=5)
 
 
 def test_what_cannot_be_exported_is_a_runtime_error() -> None:

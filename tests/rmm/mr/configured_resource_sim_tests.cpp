@@ -5,6 +5,8 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/cuda_async_managed_memory_resource.hpp>
+#include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/make_recommended_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 
@@ -16,6 +18,8 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -46,7 +50,7 @@ TEST_F(ConfiguredResourceSim, FreesEverythingInTheEnd)
                                  "pool,initial=1MiB,upstream=(managed,statistics),statistics,prefetch",
                                  "system",
                                  "sam_headroom,headroom=1GiB"};
-  if (CUDART_VERSION >= 13000) { texts.push_back("cuda_async_managed"); }
+  if (CUDART_VERSION >= 13000) { texts.push_back("cuda_async_managed,threshold=0"); }
   for (auto const* const text : texts) {
     cudasim::set_device_attribute(0, cudaDevAttrPageableMemoryAccess, 1);
     {
@@ -99,6 +103,26 @@ TEST_F(ConfiguredResourceSim, IsDestroyedWithItsDeviceCurrent)
   }
   EXPECT_EQ(rmm::get_current_cuda_device(), cuda_device_id{0});
   EXPECT_EQ(cudasim::usage(2).reserved_by_pools, 0);
+}
+
+TEST_F(ConfiguredResourceSim, ThePoolsOfTheDriverHaveTheirThresholds)
+{
+  auto const threshold_of = [](cudaMemPool_t pool) {
+    std::uint64_t bytes{};
+    EXPECT_EQ(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &bytes), cudaSuccess);
+    return bytes;
+  };
+  auto const all = rmm::available_device_memory().second;
+  std::vector<std::pair<std::string, std::uint64_t>> const options{
+    {"", all}, {",threshold=3MiB", 3 * mebibyte}, {",threshold=0", 0}, {",threshold=25%", all / 4}};
+  for (auto const& [option, expected] : options) {
+    configured_resource const resource{"cuda_async" + option};
+    EXPECT_EQ(threshold_of(resource.find<rmm::mr::cuda_async_memory_resource>()->pool_handle()), expected) << option;
+    if (CUDART_VERSION < 13000) { continue; }
+    configured_resource const shared{"cuda_async_managed" + option};
+    EXPECT_EQ(threshold_of(shared.find<rmm::mr::cuda_async_managed_memory_resource>()->pool_handle()), expected)
+      << option;
+  }
 }
 
 TEST_F(ConfiguredResourceSim, ThePoolOfTheDriverIsTheOneThatOthersUse)

@@ -28,6 +28,8 @@ using rmm::mr::cuda_async_memory_resource;
 using rmm::mr::cuda_async_view_memory_resource;
 using ::testing::HasSubstr;
 
+[[maybe_unused]] constexpr std::size_t mebibyte = std::size_t{1} << 20U;
+
 struct CudaAsyncFaults : Simulated {};
 
 TEST_F(CudaAsyncFaults, AResourceThatCannotBeMadeLeavesNothingBehind)
@@ -130,10 +132,54 @@ TEST_F(CudaAsyncFaults, ManagedPoolsNeedDriverAndDevice)
 {
   cudasim::set_device_attribute(0, cudaDevAttrConcurrentManagedAccess, 0);
   EXPECT_THROW(cuda_async_managed_memory_resource{}, rmm::logic_error);
+  EXPECT_THROW(cuda_async_managed_memory_resource{mebibyte}, rmm::logic_error);
   cudasim::set_device_attribute(0, cudaDevAttrConcurrentManagedAccess, 1);
   cudasim::set_versions(12090, 0);
   EXPECT_THROW(cuda_async_managed_memory_resource{}, rmm::logic_error);
+  EXPECT_THROW(cuda_async_managed_memory_resource{mebibyte}, rmm::logic_error);
+  EXPECT_EQ(cudasim::calls("cudaMemPoolSetAttribute"), 0U);
 }
+
+#if CUDART_VERSION >= 13000
+
+TEST_F(CudaAsyncFaults, AManagedPoolKeepsMemoryUpToItsThreshold)
+{
+  auto const kept = [](cuda_async_managed_memory_resource resource) {
+    rmm::cuda_stream const stream;
+    resource.deallocate(resource.allocate(100 * mebibyte, stream), 100 * mebibyte, stream);
+    stream.synchronize();
+    std::uint64_t bytes{};
+    EXPECT_EQ(cudaMemPoolGetAttribute(resource.pool_handle(), cudaMemPoolAttrReservedMemCurrent, &bytes), cudaSuccess);
+    return bytes;
+  };
+  EXPECT_GE(kept(cuda_async_managed_memory_resource{}), 100 * mebibyte);
+  EXPECT_EQ(kept(cuda_async_managed_memory_resource{0}), 0U);
+  EXPECT_GE(kept(cuda_async_managed_memory_resource{200 * mebibyte}), 100 * mebibyte);
+}
+
+TEST_F(CudaAsyncFaults, AThresholdThatCannotBeSetIsACudaError)
+{
+  for (auto const* const call : {"cudaMemPoolSetAttribute", "cudaMemGetInfo"}) {
+    cudasim::inject({call, 1, cudaErrorUnknown, 1});
+    EXPECT_THROW(cuda_async_managed_memory_resource{}, rmm::cuda_error) << call;
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess) << call;
+  }
+  cudasim::inject({"cudaMemPoolSetAttribute", 1, cudaErrorUnknown, 1});
+  EXPECT_THROW(cuda_async_managed_memory_resource{mebibyte}, rmm::cuda_error);
+}
+
+TEST_F(CudaAsyncFaults, AManagedPoolCanBeTakenWhileAStreamCaptures)
+{
+  rmm::cuda_stream const capturing;
+  ASSERT_EQ(cudaStreamBeginCapture(capturing.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_NO_THROW(cuda_async_managed_memory_resource{});
+  EXPECT_NO_THROW(cuda_async_managed_memory_resource{mebibyte});
+  cudaGraph_t graph{};
+  EXPECT_EQ(cudaStreamEndCapture(capturing.value(), &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+#endif
 
 TEST_F(CudaAsyncFaults, PoolMemoryIsFreedAndZeroBytesMakeNoCall)
 {

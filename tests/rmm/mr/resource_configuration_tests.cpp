@@ -104,6 +104,8 @@ TEST(ResourceConfiguration, ListsValidNamesForUnknownOnes)
             "unknown option 'maxx' of pool; it has initial, max, upstream, tags, scrub, guard, alignment, "
             "alignment_threshold, prefetch, limit, statistics, thread_safe, log @5");
   EXPECT_EQ(failure("pool,upstream=(cuda,max=1)").substr(0, 31), "unknown option 'max' of cuda; i");
+  EXPECT_EQ(failure("cuda_async_managed,initial=1").substr(0, 65),
+            "unknown option 'initial' of cuda_async_managed; it has threshold,");
   EXPECT_EQ(failure("pool,upstream=nothing").substr(0, 26), "unknown resource 'nothing'");
 }
 
@@ -120,6 +122,11 @@ TEST(ResourceConfiguration, RefusesValuesOfTheWrongForm)
   EXPECT_EQ(failure("pool,max=(cuda)"), "the value of 'max' is not a resource @9");
   EXPECT_EQ(failure("pool,max=much").substr(0, 89),
             "'max' is not an amount of memory. Could not parse the size 'much': a number is missing @9");
+  EXPECT_EQ(
+    failure("cuda_async_managed,threshold"),
+    "the option 'threshold' needs a value: the memory that the driver's pool keeps when the program synchronises @28");
+  EXPECT_EQ(failure("cuda_async_managed,threshold=much").substr(0, 96),
+            "'threshold' is not an amount of memory. Could not parse the size 'much': a number is missing @29");
   EXPECT_EQ(failure("pinned_pool,node=-1"), "'node' has to be a whole number @17");
   EXPECT_EQ(failure("pinned_pool,node=1.5"), "'node' has to be a whole number @17");
   EXPECT_EQ(failure("pinned_pool,node=99999999999999999999"), "'node' has to be a whole number @17");

@@ -12,9 +12,25 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace RMM_NAMESPACE {
 namespace detail {
+
+/// Sets an attribute of a pool, also while a stream captures. Throws cuda_error.
+template <class Value>
+void set_pool_attribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, Value value)
+{
+  capture_exemption const exemption;
+  RMM_CUDA_TRY(cudaMemPoolSetAttribute(pool, attribute, &value));
+}
+
+/// Sets how many bytes a pool keeps when the program synchronises; by default all memory of the current device. Throws cuda_error.
+inline void set_release_threshold(cudaMemPool_t pool, std::optional<std::size_t> bytes)
+{
+  std::uint64_t const threshold{bytes.has_value() ? *bytes : device_memory_info().second};
+  set_pool_attribute(pool, cudaMemPoolAttrReleaseThreshold, threshold);
+}
 
 /// An owner of a memory pool of the driver, on the device that was current in the constructor.
 class owned_memory_pool {
@@ -23,7 +39,7 @@ class owned_memory_pool {
   explicit owned_memory_pool(cudaMemAllocationHandleType handle_type) : owned_memory_pool{properties_for(handle_type)}
   {
     if (driver_version() < 11050) {  // these drivers may reuse memory too early
-      set_attribute(cudaMemPoolReuseAllowOpportunistic, int{0});
+      set_pool_attribute(handle_, cudaMemPoolReuseAllowOpportunistic, int{0});
     }
   }
 
@@ -32,12 +48,6 @@ class owned_memory_pool {
   ~owned_memory_pool() { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaMemPoolDestroy(handle_)); }
 
   [[nodiscard]] cudaMemPool_t handle() const noexcept { return handle_; }
-
-  /// Sets how many bytes the pool keeps when the program synchronises. Throws cuda_error.
-  void set_release_threshold(std::size_t bytes)
-  {
-    set_attribute(cudaMemPoolAttrReleaseThreshold, std::uint64_t{bytes});
-  }
 
  private:
   // The public constructor delegates to this one, so that the destructor runs if the rest of it throws.
@@ -57,12 +67,6 @@ class owned_memory_pool {
     if (hwdecompress::is_supported()) { properties.usage = cudaMemPoolCreateUsageHwDecompress; }
 #endif
     return properties;
-  }
-
-  template <class Value>
-  void set_attribute(cudaMemPoolAttr attribute, Value value)
-  {
-    RMM_CUDA_TRY(cudaMemPoolSetAttribute(handle_, attribute, &value));
   }
 
   cudaMemPool_t handle_{};

@@ -64,6 +64,8 @@ struct resource_rule {
 inline constexpr option_rule upstream_option{"upstream", value_form::resource, "the resource to take memory from"};
 inline constexpr option_rule initial_option{"initial", value_form::amount, "memory to take when the resource is made"};
 inline constexpr option_rule max_option{"max", value_form::amount, "the most memory to hold", 256};
+inline constexpr option_rule threshold_option{
+  "threshold", value_form::amount, "the memory that the driver's pool keeps when the program synchronises"};
 inline constexpr option_rule share_option{
   "share", value_form::word, "the way to share memory with other processes", 0, 0, "none|fd|fabric|fd+fabric"};
 inline constexpr option_rule near_device_option{

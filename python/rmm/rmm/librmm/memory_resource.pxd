@@ -70,6 +70,7 @@ cdef extern from "rmm/mr/cuda_async_view_memory_resource.hpp" namespace "rmm::mr
 cdef extern from "rmm/mr/cuda_async_managed_memory_resource.hpp" namespace "rmm::mr" nogil:
     cdef cppclass cuda_async_managed_memory_resource(device_memory_resource):
         cuda_async_managed_memory_resource() except +
+        cuda_async_managed_memory_resource(optional[size_t] release_threshold) except +
         cudaMemPool_t pool_handle()
 
 

@@ -35,6 +35,10 @@ cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_
     resource_ptr make_cuda_async_managed "rmm_python::make_resource<rmm::mr::cuda_async_managed_memory_resource>"() except +
 
 
+cdef extern from "rmm/detail/cuda/memory_pool.hpp" namespace "rmm::detail" nogil:
+    void set_release_threshold(cudaMemPool_t, optional[size_t]) except +
+
+
 cdef class CudaMemoryResource(DeviceMemoryResource):
     """A resource that allocates with `cudaMalloc`. Devices without another resource use it.
 
@@ -177,7 +181,13 @@ cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource, _Keeper):
 
 
 cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource, _Keeper):
-    """A resource that allocates managed memory from the driver's own pool.
+    """A resource that allocates managed memory from the driver's own pool, which the whole process shares.
+
+    Parameters
+    ----------
+    release_threshold : int or str, optional
+        The bytes that the pool keeps when the program synchronises; as much memory as the device has if None. Each new resource sets
+        it for all users of the pool, so the last one counts.
 
     Raises
     ------
@@ -193,11 +203,15 @@ cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource, _Keeper):
     ...     resource = rmm.mr.ManagedMemoryResource()
     """
 
+    def __init__(self, release_threshold=None):
+        """Sets the threshold. `__cinit__` cannot take it, because derived classes may have constructors with other arguments."""
+        cdef optional[size_t] c_threshold = optional_size(release_threshold)
+        if c_threshold.has_value():  # otherwise __cinit__ has set it
+            set_release_threshold(
+                (<cuda_async_managed_memory_resource*>self.usable())[0].pool_handle(), c_threshold)
+
     def __cinit__(self):
         self.c_obj = make_cuda_async_managed()
-
-    def __init__(self):
-        """Takes no arguments. Without this method, `__init__` would ignore arguments."""
 
     def pool_handle(self):
         """Return the handle of the driver's pool.
