@@ -4,10 +4,10 @@
 
     python benchmarks/nvtx_ranges.py --seconds 60 --folder results
 
-Each candidate runs in an interpreter of its own, because NVTX loads its library once in a process. All take turns, round after
-round. A step is a training or an inference of a model whose kernels are small, so the host's time decides. On the simulator, which
-has no kernels, it only allocates and copies. Then the program prints the live bytes by range, the report of a failure, and what
-the page of a trace has of the ranges. The page is `page.html` in the folder.
+Each candidate runs in an interpreter of its own, because NVTX loads its library once in a process. All take turns, round
+after round. A step is a training or an inference of a model whose kernels are small, so the host's time decides. On the
+simulator, which has no kernels, it only allocates and copies. Then the program prints the live bytes by range, the report
+of a failure, and what the page of a trace has of the ranges. The page is `page.html` in the folder.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def show() -> dict[str, Any]:
 
     import rmm
 
-    pool = rmm.mr.get_current_device_resource()
+    pool: Any = rmm.mr.get_current_device_resource()
     tags = sorted(((holder.bytes, holder.tag) for holder in pool.live_by_tag()), reverse=True)
     try:
         torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
@@ -151,7 +151,10 @@ def run_candidate(name: str, traced_steps: int) -> None:
     with ranges:
         for step in steps.values():
             microseconds(step, 0.3)  # warm-up
-        print(json.dumps({"ranges": counts, "device": torch.cuda.get_device_name(), "torch": torch.__version__}), flush=True)
+        print(
+            json.dumps({"ranges": counts, "device": torch.cuda.get_device_name(), "torch": torch.__version__}),
+            flush=True,
+        )
         for line in sys.stdin:
             if line.strip() == "show":
                 torch.cuda.synchronize()
@@ -177,7 +180,7 @@ class Candidate:
         command = [sys.executable, "-P", str(Path(__file__).resolve()), "--candidate", name]
         self.name = name
         self.times: dict[str, list[float]] = {}
-        self.errors = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [*command, "--traced-steps", str(traced_steps)],
             env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
@@ -211,8 +214,10 @@ def print_times(all_candidates: list[Candidate], ranges: dict[str, int]) -> None
         count = ranges.get(what, 1000)
         for each in all_candidates:
             base = least["emit_nvtx(), tags tracked" if candidates[each.name][2] else "emit_nvtx()"]
-            more = f"{(least[each.name] - base) * 1000 / count:.0f}" if candidates[each.name][1] else "–"
-            print(f"{what} | {count} | {each.name} | {statistics.median(each.times[what]):.1f} | {least[each.name]:.1f} | {more}")
+            more = f"{(least[each.name] - base) * 1000 / count:.0f}" if candidates[each.name][1] else "-"
+            print(
+                f"{what} | {count} | {each.name} | {statistics.median(each.times[what]):.1f} | {least[each.name]:.1f} | {more}"
+            )
 
 
 def print_page(folder: Path) -> None:
@@ -223,7 +228,9 @@ def print_page(folder: Path) -> None:
         raise SystemExit(f"the traced program failed\n{traced.said()}")
     report = [sys.executable, "-P", "-m", "rmm", "report", str(trace), "--no-what-if"]
     subprocess.run([*report, "-o", str(folder / "page.html")], check=True, timeout=60)
-    figures = json.loads(subprocess.run([*report, "--json", "-o", "-"], check=True, timeout=60, capture_output=True).stdout)
+    figures = json.loads(
+        subprocess.run([*report, "--json", "-o", "-"], check=True, timeout=60, capture_output=True).stdout
+    )
     names = [name for name in figures["tags"] if name]
     text = (folder / "page.html").read_text()
     print(f"page.html: {len(text)} bytes; the trace has {len(names)} ranges: {', '.join(sorted(names)[:12])}, …")

@@ -4,9 +4,9 @@
 
     python benchmarks/pinned.py --seconds 60
 
-All run in one interpreter and take turns, round after round. Each is measured without holes and with holes: free blocks of 1 KiB
-between live ones. Some allocators need a call of the driver for each block, so they get as many holes as they can make in a third of
-the time; the table says how many. The times contain what a call from Python costs, about 0.1 to 1 µs.
+All run in one interpreter and take turns, round after round. Each is measured with one hole and with many: free blocks of
+1 KiB between live ones. Some allocators call the driver for each block, so all make holes for a limited time, and the table
+says how many. The times contain what a call from Python costs, about 0.1 to 1 µs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pair:
     def make_holes(self, wanted: int, seconds: float) -> None:
         assert self.make is not None
         end = time.monotonic() + seconds
-        blocks = []
+        blocks: list[object] = []
         while len(blocks) < 2 * wanted and (len(blocks) % 256 != 0 or time.monotonic() < end):
             blocks.append(self.make(1024))
         self.live = blocks[::2]
@@ -156,7 +156,9 @@ def measure(all_pairs: list[Pair], rounds: int, until: float) -> None:
                 break
         for each in all_pairs:
             values = times[each.name]
-            print(f"{what} | {each.holes} | {each.name} | {statistics.median(values):.0f} | {min(values):.0f}", flush=True)
+            print(
+                f"{what} | {each.holes} | {each.name} | {statistics.median(values):.0f} | {min(values):.0f}", flush=True
+            )
 
 
 def main() -> None:
@@ -169,7 +171,6 @@ def main() -> None:
     all_pairs = candidates()
     print("size | holes | allocator | ns a pair, median | least")
     gc.disable()
-    # The first holes are one block: as few as a pool has that was used at all.
     with_holes = [each for each in all_pairs if each.make is not None]
     for each in with_holes:
         each.make_holes(1, 1)
