@@ -6,6 +6,9 @@
 //
 // spill [partitions] [MiB of a partition] [MiB of the device pool] [MiB of the pinned pool] [queries]
 
+#include "reader.hpp"
+#include "workload.hpp"
+
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/device_buffer.hpp>
@@ -16,41 +19,16 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <random>
 #include <utility>
 #include <vector>
 
 namespace {
-
-constexpr std::size_t mib = std::size_t{1} << 20U;
-
-struct settings {
-  std::size_t partitions{40};
-  std::size_t partition_bytes{4 * mib};
-  std::size_t device_bytes{64 * mib};
-  std::size_t pinned_bytes{64 * mib};
-  std::size_t queries{100};
-};
-
-class stopwatch {
- public:
-  [[nodiscard]] double seconds() const
-  {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point begin_{std::chrono::steady_clock::now()};
-};
 
 /// How often partitions moved from one kind of memory to another, and how long that took.
 struct moves {
@@ -83,7 +61,7 @@ class table {
   {
     for (std::size_t i = 0; i < s.partitions; ++i) {
       partitions_[i].pageable.reset(new char[partition_bytes_]);
-      fill(partitions_[i].pageable.get(), i);
+      fill(partitions_[i].pageable.get(), i, partition_bytes_);
     }
   }
   ~table()
@@ -106,7 +84,7 @@ class table {
     for (std::size_t k = 0; k < wanted.size(); ++k) {
       auto* const part = static_cast<char*>(scratch.data()) + k * half;
       auto& source     = partitions_[wanted[k]];
-      copy(part, static_cast<char const*>(source.device.data()) + half, half);
+      read_on_device(part, static_cast<char const*>(source.device.data()) + half, half, stream_);
       copy(sample.data() + k * sample_bytes, part, sample_bytes);
     }
     stream_.synchronize();
@@ -250,25 +228,6 @@ class table {
     RMM_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.value()));
   }
 
-  static std::uint64_t word_at(std::size_t number, std::size_t offset) { return number * 0x9e3779b97f4a7c15U + offset; }
-
-  void fill(char* bytes, std::size_t number) const
-  {
-    for (std::size_t at = 0; at < partition_bytes_; at += sizeof(std::uint64_t)) {
-      auto const word = word_at(number, at);
-      std::memcpy(bytes + at, &word, sizeof word);
-    }
-  }
-
-  static bool is_content(char const* bytes, std::size_t number, std::size_t offset, std::size_t count)
-  {
-    for (std::size_t at = 0; at < count; at += sizeof(std::uint64_t)) {
-      auto const word = word_at(number, offset + at);
-      if (std::memcmp(bytes + at, &word, sizeof word) != 0) { return false; }
-    }
-    return true;
-  }
-
   std::size_t partition_bytes_;
   std::size_t times_nearly_full_{};
   std::size_t hits_{};
@@ -286,27 +245,11 @@ class table {
   std::vector<partition> partitions_;
 };
 
-/// Runs the queries. Each query reads four partitions: three from the hot fifth of the table, and one from the whole table.
+/// Runs the queries. Returns whether all contents were right, and partitions moved if they had to.
 bool run(settings const& s, char const* title, bool has_to_spill)
 {
   table data{s};
-  std::mt19937_64 random{1};
-  auto const draw = [&](std::size_t below) { return static_cast<std::size_t>(random() % below); };
-  bool is_right   = true;
-  stopwatch const time;
-  for (std::size_t query = 0; query < s.queries; ++query) {
-    std::vector<std::size_t> wanted{draw(s.partitions)};
-    while (wanted.size() < 4) {
-      auto const next = draw(std::max<std::size_t>(s.partitions / 5, 4));
-      if (std::find(wanted.begin(), wanted.end(), next) == wanted.end()) { wanted.push_back(next); }
-    }
-    is_right = data.query(wanted) && is_right;
-  }
-  std::printf("%s: %zu queries in %.3f s, %.2f ms each\n",
-              title,
-              s.queries,
-              time.seconds(),
-              1e3 * time.seconds() / static_cast<double>(s.queries));
+  bool is_right          = run_queries(s, title, data);
   bool const has_spilled = data.print();
   is_right               = data.is_intact() && is_right;
   std::printf("  %s\n", is_right ? "all contents are right" : "contents are WRONG");
@@ -317,12 +260,7 @@ bool run(settings const& s, char const* title, bool has_to_spill)
 
 int main(int argc, char** argv)
 {
-  settings s;
-  std::size_t* const values[] = {&s.partitions, &s.partition_bytes, &s.device_bytes, &s.pinned_bytes, &s.queries};
-  for (int i = 1; i < argc && i <= 5; ++i) {
-    bool const is_size = i >= 2 && i <= 4;
-    *values[i - 1]     = std::strtoull(argv[i], nullptr, 10) * (is_size ? mib : 1);
-  }
+  auto const s = settings_of(argc, argv);
   try {
     auto fits         = s;
     fits.device_bytes = s.partitions * s.partition_bytes + 4 * s.partition_bytes;

@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import librmm
 from rmm.__main__ import main
+from rmm._build_facts import cuda_backend
+from rmm._commands.simulate import is_simulated
 
 LIBRARY = Path(librmm.__file__).parent / "lib" / "librmm_nvtx.so"
 needs_library = pytest.mark.skipif(not LIBRARY.is_file(), reason="the package has no librmm_nvtx.so")
@@ -86,3 +93,101 @@ def test_ranges_are_tags_in_the_figures_of_a_pool() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[('of the program', 512), ('aten::add', 256)]\n"
+
+
+# --- with PyTorch: an unchanged program, apart from what it prints
+
+WITH_PYTORCH = """
+import json
+
+import torch
+
+import rmm
+import rmm.allocators
+
+rmm.allocators.enable("torch")
+on_host = torch.arange(1 << 18, dtype=torch.float32)
+before = torch.empty(100, device="cuda")
+with torch.autograd.profiler.emit_nvtx():
+    made = torch.empty(1 << 16, device="cuda")
+    copied = on_host.to("cuda")
+torch.cuda.nvtx.range_push("load weights")
+weights = torch.empty(1 << 17, device="cuda")
+try:
+    torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError as error:
+    report = str(error)
+torch.cuda.nvtx.range_pop()
+after = torch.empty(200, device="cuda")
+live = {holder.tag: holder.bytes for holder in rmm.mr.get_current_device_resource().live_by_tag()}
+print(json.dumps({"live": live, "report": report}))
+"""
+
+LIVE_AT_FAILURE = {"": 400, "aten::empty": 1 << 18, "aten::empty_strided": 1 << 20, "load weights": 1 << 19}
+
+
+@dataclass
+class Run:
+    """What the program printed, and the document in the page of its trace."""
+
+    live: dict[str, int]
+    report: str
+    page: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    if find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    if not LIBRARY.is_file():
+        pytest.skip("the package has no librmm_nvtx.so")
+    simulate = ["-m", "rmm", "simulate"] if cuda_backend == "sim" and not is_simulated() else []
+    python = [sys.executable, *simulate, "-W", "ignore", "-c"]
+    probe = subprocess.run(
+        [*python, "import torch; raise SystemExit(0 if torch.cuda.is_available() else 77)"], check=False, timeout=300
+    )
+    if probe.returncode == 77:
+        pytest.skip("PyTorch finds no GPU")
+    folder = tmp_path_factory.mktemp("nvtx")
+    environment = {
+        "NVTX_INJECTION64_PATH": str(LIBRARY),
+        "RMM_RESOURCE": "pool,initial=4MiB,max=64MiB,tags",
+        "RMM_TRACE_FILE": "run.rmmtrace",
+    }
+    done = subprocess.run(
+        [*python, WITH_PYTORCH],
+        env={**os.environ, **environment}, cwd=folder, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    subprocess.run(
+        [sys.executable, "-m", "rmm", "report", "run.rmmtrace", "--no-what-if", "-o", "page.html"],
+        cwd=folder, check=True, timeout=300,
+    )  # fmt: skip
+    document = re.search(
+        r'<script type="application/json" id="document">(.*?)</script>', (folder / "page.html").read_text(), re.S
+    )
+    assert document is not None
+    return Run(**json.loads(done.stdout), page=json.loads(document[1]))
+
+
+def test_operators_of_pytorch_hold_what_they_allocated(run: Run) -> None:
+    assert run.live == {**LIVE_AT_FAILURE, "": 400 + 800}
+
+
+def test_the_report_of_a_failure_names_ranges_of_pytorch(run: Run) -> None:
+    assert run.report.startswith("CUDA out of memory. ")
+    assert run.report.splitlines()[-1] == (
+        "  holders: aten::empty_strided 1.000000 MiB in 1, load weights 512.000000 KiB in 1, "
+        "aten::empty 256.000000 KiB in 1, (no tag) 400.000000 B in 1"
+    )
+
+
+def test_the_page_of_a_trace_has_ranges_of_pytorch(run: Run) -> None:
+    tags = run.page["tags"]
+    (device,) = run.page["devices"]
+    blocks = device["map"]["blocks"]
+    sizes = sorted((tags[tag], size) for tag, size in zip(blocks["tag"], blocks["size"], strict=True))
+    assert sizes == sorted([*LIVE_AT_FAILURE.items(), ("", 800)])
+    failure = device["failures"][0]
+    assert tags[failure["tag"]] == "load weights"
+    assert {tags[tag]: held for tag, held, _ in failure["holders"]} == LIVE_AT_FAILURE
