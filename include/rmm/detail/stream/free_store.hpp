@@ -144,7 +144,16 @@ class basic_free_store {
     if (has_fences()) { fences_.back().event.synchronize_no_throw(); }
   }
 
-  /// Removes all fences, after the device was synchronised.
+  /// Returns whether the newest event is reached. If so, removes all fences (F3), as poll() removes one. Requires has_fences().
+  [[nodiscard]] bool poll_newest(std::vector<owned_event>& spare) noexcept
+  {
+    RMM_ASSERT(has_fences());
+    if (!fences_.back().event.is_reached()) { return false; }
+    all_reached(spare);
+    return true;
+  }
+
+  /// Removes all fences, after the device was synchronised or the newest event was found reached.
   void all_reached(std::vector<owned_event>& spare) noexcept
   {
     while (has_fences()) { drop_first_fence(spare); }
@@ -153,6 +162,7 @@ class basic_free_store {
   }
 
   [[nodiscard]] bool has_fences() const noexcept { return !fences_.empty(); }
+  [[nodiscard]] bool has_many_fences() const noexcept { return fences_.size() - dropped_ >= many_fences; }
 
   /// Returns the highest epoch whose memory any stream may use.
   [[nodiscard]] std::uint64_t reached() const noexcept { return has_fences() ? oldest()->number - 1 : newest_; }
@@ -171,6 +181,8 @@ class basic_free_store {
   }
 
  private:
+  static constexpr std::size_t many_fences = 8;
+
   struct fence {
     fence(std::uint64_t which, owned_event&& recorded) noexcept : number{which}, event{std::move(recorded)} {}
 

@@ -105,6 +105,73 @@ TEST_F(KeptBlocksSim, ServeRequestsOfTheirSizeWithoutAnEvent)
   EXPECT_EQ(event_calls(), calls);
 }
 
+/// Blocks that no cache keeps, because nobody can fence the stream. Its own frees serve it in its own order.
+TEST_F(KeptBlocksSim, AStreamAsksFewEventsForBlocksOfOneSize)
+{
+  foreign_stream const foreign;
+  use_often(foreign);
+  auto const asked    = cudasim::calls("cudaEventQuery");
+  auto const recorded = cudasim::calls("cudaEventRecord");
+  for (int i = 0; i < 320; ++i) {
+    void* const ptr = heap.allocate(large, foreign);
+    write(ptr, large, foreign);
+    heap.deallocate(ptr, large, foreign);
+    cudasim::run_until_idle();
+  }
+  EXPECT_EQ(cudasim::calls("cudaEventRecord") - recorded, 320U);
+  EXPECT_LT(cudasim::calls("cudaEventQuery") - asked, 60U);
+  EXPECT_GT(cudasim::calls("cudaEventQuery") - asked, 15U);  // else events and idle memory would pile up
+}
+
+TEST_F(KeptBlocksSim, AStreamThatAsksFewEventsLeavesItsMemoryToOthers)
+{
+  foreign_stream const foreign;
+  use_often(foreign);
+  void* const ptr = heap.allocate(large, foreign);
+  write(ptr, large, foreign);
+  heap.deallocate(ptr, large, foreign);
+  void* const all = heap.allocate(nearly_all, other);
+  write(all, nearly_all, other);
+  cudasim::run_until_idle();
+  EXPECT_EQ(synchronizations(), 0U);
+  heap.deallocate(all, nearly_all, other);
+}
+
+TEST_F(KeptBlocksSim, OneReachedEventDoesNotFreeLaterMemory)
+{
+  foreign_stream const foreign;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 12; ++i) { blocks.push_back(heap.allocate(large, foreign)); }
+  cudasim::run_until_idle();
+  for (void* const each : blocks) {
+    write(each, large, foreign, "old owner");
+    heap.deallocate(each, large, foreign);
+  }
+  while (cudasim::pending(foreign) > 20) { ASSERT_TRUE(cudasim::step(foreign)); }  // of 12 writes and 12 events
+  void* const all = heap.allocate(nearly_all, other);                              // the checker reports a missing wait
+  write(all, nearly_all, other, "new owner");
+  EXPECT_GT(cudasim::pending(foreign), 0U);
+  cudasim::run_until_idle();
+  heap.deallocate(all, nearly_all, other);
+}
+
+TEST_F(KeptBlocksSim, AStreamAsksNoMoreEventsWhileTheDeviceStandsStill)
+{
+  foreign_stream const foreign;
+  use_often(foreign);
+  cudasim::run_until_idle();
+  cudasim::hold(foreign);
+  auto const asked = cudasim::calls("cudaEventQuery");
+  for (int i = 0; i < 320; ++i) {
+    void* const ptr = heap.allocate(large, foreign);
+    write(ptr, large, foreign);
+    heap.deallocate(ptr, large, foreign);
+  }
+  EXPECT_LT(cudasim::calls("cudaEventQuery") - asked, 60U);
+  cudasim::let_go(foreign);
+  cudasim::run_until_idle();
+}
+
 TEST_F(KeptBlocksSim, AreNoneOfAStreamThatMayEndWithoutNotice)
 {
   foreign_stream const foreign;

@@ -73,6 +73,17 @@ TEST_F(FreeStore, DropsFencesThatAreReached)
   EXPECT_FALSE(store.poll(spare));
 }
 
+TEST_F(FreeStore, DropsAllFencesIfTheNewestIsReached)
+{
+  for (int i = 0; i < 20; ++i) { add_fence(); }
+  EXPECT_TRUE(store.has_many_fences());
+  stream.synchronize();
+  EXPECT_TRUE(store.poll_newest(spare));
+  EXPECT_FALSE(store.has_fences());
+  EXPECT_FALSE(store.has_many_fences());
+  EXPECT_EQ(store.reached(), store.newest());
+}
+
 TEST_F(FreeStore, KeepsSpareEventsUpToTheCapacity)
 {
   for (int i = 0; i < 5; ++i) { add_fence(); }
