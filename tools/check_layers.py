@@ -7,7 +7,8 @@
 A header that the table lacks is an error, so that the author of a new folder decides on its layer. Also checks
 which foreign headers a layer may include, that includes form no cycle, that only detail/cuda calls the CUDA runtime, that each
 class that a header declares or befriends is defined in its own layer or a lower one, and that each header of detail
-is included by another one. Without FOLDER, also checks that no shipped program includes a file of benchmarks/.
+is included by another one. Without FOLDER, also checks that no shipped program includes a file of benchmarks/, and that each shipped
+file with atomic variables says in a comment `Order: ...` which memory orders they need, and why these suffice.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ DECLARED_ONLY = {
 }
 
 # Folders whose programs and libraries are installed or packaged.
-SHIPPED = ("include", "python/rmm", "tools/audit", "tools/environment", "tools/gdb", "tools/nvtx", "tools/recorded", "tools/trace")
+SHIPPED = ("include", "c/include", "c/src", "python/rmm", "tools/audit", "tools/environment", "tools/gdb", "tools/nvtx", "tools/recorded",
+           "tools/trace")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 CUDA_CALL = re.compile(r"(?<![\w.>])cu(da)?[A-Z][a-z]\w*(?<!_t)\s*\(")
@@ -81,6 +83,8 @@ DECLARED_CLASS = re.compile(
     r"|^[ \t]*friend\s+(?:\w+::)*(\w+)(?:<[^;{]*>)?;",
     re.MULTILINE,
 )
+ATOMIC = re.compile(r"\bstd::atomic\w*\b|\b__(?:atomic|sync)_\w+")
+ARGUMENT = re.compile(r"//.*\bOrder: ")
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 
 
@@ -162,6 +166,22 @@ def benchmarks_included(repository: Path) -> list[str]:
             for match in re.finditer(r'include[ \t]*[<"](?:[^>"\n]*/)?benchmarks/', text):
                 line = text.count("\n", 0, match.start()) + 1
                 problems.append(f"{file.relative_to(repository)}:{line}: includes a file of benchmarks/, which is not shipped")
+    return problems
+
+
+def unargued_orders(repository: Path) -> list[str]:
+    """Returns the problems of shipped C++ files that have atomic variables, but no comment on their memory orders."""
+    problems = []
+    for folder in SHIPPED:
+        for file in sorted((repository / folder).rglob("*")):
+            if file.suffix not in (".cpp", ".hpp", ".h", ".ipp", ".inc") or not file.is_file() or "build" in file.parts:
+                continue
+            text = file.read_text(encoding="utf-8")
+            code = blanked(text)
+            found = ATOMIC.search(code)
+            if found and not ARGUMENT.search(text):
+                line = code.count("\n", 0, found.start()) + 1
+                problems.append(f"{file.relative_to(repository)}:{line}: no comment `Order: ...` argues for the memory orders")
     return problems
 
 
@@ -252,6 +272,7 @@ def main() -> int:
     problems = check(folder or repository / "include", is_whole=folder is None)
     if folder is None:
         problems += benchmarks_included(repository)
+        problems += unargued_orders(repository)
     for problem in problems:
         print(problem)
     return 1 if problems else 0

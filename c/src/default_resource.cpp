@@ -21,6 +21,8 @@ using rmm_c::guarded;
 
 constexpr int most_devices = 1024;
 
+// Order: a resource is made with default_resource_mutex() held, and released with its address, which readers acquire. A thread that reads
+// null takes the mutex. Entries never change after that.
 std::atomic<rmm_c_resource*> defaults[most_devices];
 
 /// The default resource of a device; null, after a failure was kept, if it cannot be made.

@@ -26,6 +26,9 @@ constexpr int most_devices = 1024;
 
 /// The resource that serves on each device. Changes under list_mutex(). Resources in it are of that device, and have not ended: a resource
 /// leaves it when it is given up.
+///
+/// Order: seq_cst, as the states and uses of resources. A call counts a use and then reads the entry again. close() clears the entry before
+/// it sums the uses. So either the sum has the use, or the call finds the entry changed and does not touch the resource.
 std::atomic<rmm_c_resource*> serving[most_devices];
 
 /// Names the resource as the block's owner. It does not end before its blocks.
@@ -58,7 +61,7 @@ void deallocate_for_library(
 /// Registers this library's source once. Returns whether it is registered.
 [[nodiscard]] bool has_source()
 {
-  static std::atomic<bool> has{false};
+  static std::atomic<bool> has{false};  // Order: a thread that acquires true knows that add_source() has returned
   if (has.load(std::memory_order_acquire)) { return true; }
   auto const* const audit = rmm::detail::find_audit_library();
   if (audit == nullptr) { return false; }

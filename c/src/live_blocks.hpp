@@ -10,8 +10,11 @@ namespace rmm_c {
 /// Counts blocks without a cache line that all threads write.
 ///
 /// sum() is exact if no other thread counts. While others only count down, it is never too low, and the last one to
-/// count down gets 0. All operations are sequentially consistent: if one thread closes a resource and then sums, and
-/// another counts up and then checks whether the resource is closed, at least one of them sees the other's change.
+/// count down gets 0.
+///
+/// Order: all operations are sequentially consistent: if one thread closes a resource and then sums, and another counts
+/// up and then checks whether the resource is closed, at least one of them sees the other's change. The number of
+/// threads is relaxed: it only spreads them over the shards.
 class live_blocks {
  public:
   void add() noexcept { shard().fetch_add(1); }

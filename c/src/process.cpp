@@ -16,6 +16,8 @@
 namespace rmm_c {
 namespace {
 
+// Order: relaxed, because generations guard no data. That of the process changes while it has one thread, in which all later threads begin.
+// A thread that does not see the first use yet is in the process of that use, so it may use CUDA.
 std::atomic<std::uint32_t> generation_of_process{0};
 
 constexpr std::uint32_t never{std::numeric_limits<std::uint32_t>::max()};

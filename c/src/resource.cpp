@@ -50,6 +50,11 @@ using rmm_c::guarded;
 ///  R3  uses_ counts the live blocks and the calls in progress; after `open`, no new use is kept
 ///  R4  while no thread holds list_mutex(), a resource that serves libraries is in the phase `open`
 /// So the resource ends once: in the thread that first finds no uses in the phase `closing`.
+///
+/// Order: all operations of state_ and uses_ are seq_cst. R3 is Dekker's argument. A thread that begins a use counts it and then reads the
+/// state. The thread that closes changes the state and then sums the uses. So either the sum has the use, or the use finds the phase
+/// `closing` and is not kept. remove_use() releases what the use did. The sum acquires that of all uses, so their work happens before the
+/// resource is destroyed. The other members are plain: fill() writes them before it releases the phase `open`, which check_usable() acquires.
 struct rmm_c_resource {
  public:
   /// Makes a resource on a device. Lets exceptions of its parts through.

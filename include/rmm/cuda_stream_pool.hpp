@@ -46,7 +46,7 @@ class cuda_stream_pool {
   /// The next stream: the first of the pool, then the others one by one, then the first again.
   cuda_stream_view get_stream() const noexcept
   {
-    auto const turn = next_.fetch_add(1, std::memory_order_relaxed);  // relaxed: no other data depends on it
+    auto const turn = next_.fetch_add(1, std::memory_order_relaxed);
     return streams_[turn % streams_.size()].view();
   }
 
@@ -58,7 +58,7 @@ class cuda_stream_pool {
 
  private:
   std::vector<cuda_stream> streams_;
-  mutable std::atomic<std::size_t> next_{0};
+  mutable std::atomic<std::size_t> next_{0};  // Order: relaxed, because it guards no data; the streams never change
 };
 
 }  // namespace RMM_NAMESPACE

@@ -157,6 +157,8 @@ struct memory_report {
 namespace detail {
 
 /// A reference-counted report, which the copies of an exception share.
+///
+/// Order: as in detail::counted_ptr. The last owner sees all uses of the others.
 class counted_report final : public shared_report {
  public:
   explicit counted_report(memory_report report) : report_{std::move(report)} {}
@@ -164,7 +166,6 @@ class counted_report final : public shared_report {
   void acquire() const noexcept override { owners_.fetch_add(1, std::memory_order_relaxed); }
   void release() const noexcept override
   {
-    // acq_rel: as in detail::counted_ptr, the last owner sees all uses of the others
     if (owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) { delete this; }
   }
   [[nodiscard]] memory_report const& get() const noexcept override { return report_; }

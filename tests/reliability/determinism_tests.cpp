@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // With one thread and one stream, a program gets the same addresses in every run, as offsets in their upstream blocks.
-// The speed of the device and the addresses of the blocks do not matter, if later blocks have higher addresses. The
-// program has to synchronise once after it made the pool, because the first block is ordered on the default stream.
+// The addresses of the blocks do not matter, if later blocks have higher addresses. Neither does the speed of the device,
+// unless the pool takes memory while the program uses it: such memory is coalesced when work has completed. The program
+// has to synchronise once after it made the pool, because the first block is ordered on the default stream.
+//
+// The addresses are also those of a stored run: neither the compiler and its options, nor assertions, nor the processor,
+// nor the size of the device's memory may change them. A change of the library may; the test prints the new ones.
 
 #include "../support/stepped_heap.hpp"
 #include "../support/worker.hpp"
@@ -22,7 +26,6 @@
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -89,6 +92,8 @@ constexpr surroundings all_surroundings[] = {
 
 struct pool_kind {
   std::string name;
+  bool depends_on_speed;    ///< because it takes memory while the program uses it
+  std::uint64_t addresses;  ///< a hash of those that the program gets
   std::function<std::unique_ptr<device_memory_resource>(device_memory_resource&)> make;
 
   friend std::ostream& operator<<(std::ostream& out, pool_kind const& self) { return out << self.name; }
@@ -102,26 +107,48 @@ std::function<std::unique_ptr<device_memory_resource>(device_memory_resource&)> 
   };
 }
 
+// An elastic pool reserves addresses for its maximum, or for the device's memory without one.
+constexpr std::size_t most_elastic = 96 * MiB;
+
 std::vector<pool_kind> pool_kinds()
 {
   using namespace rmm::mr;
+  using bytes        = std::optional<std::size_t>;
+  auto const elastic = [](std::size_t initial) {
+    return
+      [=](device_memory_resource&) { return std::make_unique<elastic_pool_memory_resource>(initial, most_elastic); };
+  };
   return {
-    {"pool", made_with<pool_memory_resource>(64 * MiB, std::optional<std::size_t>{})},
-    {"pool_that_is_full", made_with<pool_memory_resource>(64 * MiB, std::optional<std::size_t>{64 * MiB})},
-    {"arena", made_with<arena_memory_resource>(std::optional<std::size_t>{256 * MiB})},
-    {"fixed_size", made_with<fixed_size_memory_resource>(std::size_t{MiB}, std::size_t{16})},
-    {"cached", made_with<cached_memory_resource>()},
-    {"elastic", [](device_memory_resource&) { return std::make_unique<elastic_pool_memory_resource>(); }},
+    {"pool", false, 0x2BA8'2E32'4392'93B0U, made_with<pool_memory_resource>(256 * MiB, bytes{})},
+    {"pool_that_is_full", false, 0xD7EF'7D4E'4B32'AFC0U, made_with<pool_memory_resource>(64 * MiB, bytes{64 * MiB})},
+    {"pool_that_grows", true, 0x8E81'8A69'8500'7B3DU, made_with<pool_memory_resource>(64 * MiB, bytes{})},
+    {"arena", false, 0x2BA8'2E32'4392'93B0U, made_with<arena_memory_resource>(bytes{256 * MiB})},
+    {"fixed_size",
+     false,
+     0x198D'EF7C'3C57'ABFFU,
+     made_with<fixed_size_memory_resource>(std::size_t{MiB}, std::size_t{16})},
+    {"cached", true, 0x8E81'8A69'8500'7B3DU, made_with<cached_memory_resource>()},
+    {"elastic", false, 0x53F0'E055'4490'ABC2U, elastic(most_elastic)},
+    {"elastic_that_grows", true, 0x1B89'D2F8'1003'41A5U, elastic(0)},
   };
 }
 
-/// A program on one stream: blocks of 1 byte to 8 MiB, mostly small, freed in a random order.
+/// Returns the hash FNV-1a of a text.
+std::uint64_t hash_of(std::string const& text)
+{
+  std::uint64_t hash = 0xCBF2'9CE4'8422'2325U;
+  for (char const each : text) { hash = (hash ^ static_cast<unsigned char>(each)) * 0x0000'0100'0000'01B3U; }
+  return hash;
+}
+
+/// A program on one stream: blocks of 1 byte to 8 MiB, mostly small, freed in a random order. Each size of less than 2^`bits` bytes is as
+/// likely as its double. Computes with whole numbers only, because logarithms can differ between machines.
 template <class Place>
 std::string run_program(device_memory_resource& mr,
                         rmm::cuda_stream_view stream,
                         std::uint64_t seed,
                         double done_at_once,
-                        std::size_t largest,
+                        std::uint64_t bits,
                         Place place_of)
 {
   struct block {
@@ -136,8 +163,8 @@ std::string run_program(device_memory_resource& mr,
   std::size_t live_bytes{};
   std::string addresses;
   for (std::size_t i = 0; i != operations; ++i) {
-    auto const draw  = static_cast<double>(random() >> 11U) / 9007199254740992.0;
-    auto const bytes = static_cast<std::size_t>(std::exp(draw * std::log(static_cast<double>(largest))));
+    auto const least = std::uint64_t{1} << random() % bits;
+    auto const bytes = static_cast<std::size_t>(least + random() % least);
     auto const which = random();
     if (!live.empty() && (live_bytes + bytes > most_live || which % 2 == 0)) {
       std::swap(live[which / 2 % live.size()], live.back());
@@ -163,10 +190,14 @@ std::string run_program(device_memory_resource& mr,
 }
 
 struct Determinism : Stepped, ::testing::WithParamInterface<pool_kind> {
-  static std::string run(pool_kind const& kind, surroundings const& in, rmm::cuda_stream_view stream)
+  static std::string run(pool_kind const& kind,
+                         std::uint64_t seed,
+                         surroundings const& in,
+                         rmm::cuda_stream_view stream)
   {
-    bool const is_elastic = kind.name == "elastic";  // one block, in which the pool chooses the addresses itself
-    if (in.has_another_pool) { static_cast<void>(run(kind, {upstream_gap, 0.5, false, false}, stream)); }
+    bool const is_elastic =
+      kind.name.find("elastic") == 0;  // one block, in which the pool chooses the addresses itself
+    if (in.has_another_pool) { static_cast<void>(run(kind, seed, {upstream_gap, 0.5, false, false}, stream)); }
     ascending_upstream upstream{in.first_address};
     auto const mr = kind.make(upstream);
     rmm::cuda_stream_legacy.synchronize();
@@ -176,8 +207,8 @@ struct Determinism : Stepped, ::testing::WithParamInterface<pool_kind> {
       auto const from_first = reinterpret_cast<std::uintptr_t>(ptr) - reinterpret_cast<std::uintptr_t>(first);
       return is_elastic ? std::pair<std::size_t, std::size_t>{0, from_first} : upstream.place_of(ptr);
     };
-    auto const largest = kind.name == "fixed_size" ? MiB : 8 * MiB;
-    auto const go      = [&] { return run_program(*mr, stream, 1, in.done_at_once, largest, place_of); };
+    auto const bits = kind.name == "fixed_size" ? std::uint64_t{20} : std::uint64_t{23};
+    auto const go   = [&] { return run_program(*mr, stream, seed, in.done_at_once, bits, place_of); };
     if (!in.has_another_thread) { return go(); }
     std::string got;
     rmm::test::run_on_a_thread_that_ends([&] { got = go(); });
@@ -188,12 +219,30 @@ struct Determinism : Stepped, ::testing::WithParamInterface<pool_kind> {
 TEST_P(Determinism, OneThreadAndOneStreamGetTheSameAddressesInEveryRun)
 {
   rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
-  for (auto const on : {stream.view(), rmm::cuda_stream_legacy}) {
-    auto const first = run(GetParam(), all_surroundings[0], on);
-    EXPECT_GT(first.size(), 6000U);
-    for (auto const& in : all_surroundings) {
-      EXPECT_TRUE(run(GetParam(), in, on) == first) << "work is done at once with probability " << in.done_at_once;
+  for (std::uint64_t seed = 1; seed != 4; ++seed) {
+    for (auto const on : {stream.view(), rmm::cuda_stream_legacy}) {
+      for (auto const& in : all_surroundings) {
+        auto const speed = GetParam().depends_on_speed ? in.done_at_once : 0;
+        auto const plain = run(GetParam(), seed, {upstream_gap, speed, false, false}, on);
+        EXPECT_GT(plain.size(), 6000U);
+        EXPECT_TRUE(run(GetParam(), seed, in, on) == plain)
+          << "work is done at once with probability " << in.done_at_once << ", seed " << seed;
+      }
     }
+  }
+}
+
+TEST_P(Determinism, EveryMachineGivesTheStoredAddresses)
+{
+  constexpr std::size_t GiB = 1024 * MiB;
+  for (auto const memory_bytes : {GiB, 16 * GiB, std::size_t{141'000'000'000}}) {
+    cudasim::options machine = cudasim::current_options();
+    machine.memory_bytes     = memory_bytes;
+    start(machine);
+    rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+    auto const addresses = hash_of(run(GetParam(), 1, {upstream_gap, 0.3, false, false}, stream));
+    EXPECT_EQ(addresses, GetParam().addresses)
+      << std::hex << "0x" << addresses << " with " << std::dec << memory_bytes << " bytes";
   }
 }
 

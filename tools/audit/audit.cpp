@@ -48,6 +48,8 @@ namespace tools {
 namespace audit {
 namespace {
 
+// Order: process::get() releases the process with its address, and process_if_any() acquires it. The handlers of fork() are registered after
+// the store, so their loads may be relaxed.
 std::atomic<process*> known_process{nullptr};
 
 [[nodiscard]] process* process_if_any() noexcept { return known_process.load(std::memory_order_acquire); }

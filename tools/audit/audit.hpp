@@ -15,6 +15,10 @@ namespace tools {
 namespace audit {
 
 /// The choices and counts of this process. Made by the first call, and never destroyed, because programs allocate and free until they end.
+///
+/// Order: the ledger has its own lock. Answers guard no data: two threads may ask one question, and store the same answer. A thread that
+/// asks whether a library has RMM got the library's number from a look-up, which has acquired that (known_code.hpp). is_child is written
+/// while a child has one thread. Of several updates of has_complained_, one reads false.
 class process {
  public:
   [[nodiscard]] static process& get();

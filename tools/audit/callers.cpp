@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "callers.hpp"
 
+#include "known_code.hpp"
+
 #include <link.h>
 #include <unistd.h>
 #include <unwind.h>
@@ -28,43 +30,10 @@ constexpr std::uint32_t passes_on = 0;
   return static_cast<library_id>(entry - 1);
 }
 
-/// A cache of classes of code, which may forget some. Valid until an object is unloaded.
-class known_code {
- public:
-  [[nodiscard]] bool find(std::uintptr_t code, std::uint32_t& entry) const noexcept
-  {
-    auto const kept = places_[home_of(code)].load(std::memory_order_relaxed);
-    entry           = static_cast<std::uint32_t>(kept & most_entries);
-    return kept >> entry_bits == code && code != 0;
-  }
+using known_places_type = known_code<12>;
+static_assert(ledger::most_libraries < known_places_type::most_entries);
 
-  void add(std::uintptr_t code, std::uint32_t entry) noexcept
-  {
-    if (code >> (64U - entry_bits) != 0) { return; }
-    places_[home_of(code)].store(std::uint64_t{code} << entry_bits | entry, std::memory_order_relaxed);
-  }
-
-  void clear() noexcept
-  {
-    for (auto& place : places_) { place.store(0, std::memory_order_relaxed); }
-  }
-
- private:
-  static constexpr unsigned bits              = 12;
-  static constexpr unsigned entry_bits        = 12;
-  static constexpr std::uint64_t most_entries = (std::uint64_t{1} << entry_bits) - 1;
-  static_assert(ledger::most_libraries < most_entries);
-
-  [[nodiscard]] static std::size_t home_of(std::uintptr_t code) noexcept
-  {
-    return static_cast<std::size_t>((std::uint64_t{code} * 0x9E3779B97F4A7C15U) >> (64U - bits));
-  }
-
-  std::array<std::atomic<std::uint64_t>, std::size_t{1} << bits> places_{};
-};
-
-known_code known_places;
-std::atomic<unsigned long long> unloaded_objects{0};
+known_places_type known_places;
 
 /// Clears the cache if an object was unloaded since the last call, because other code may lie there now.
 void forget_unloaded_objects() noexcept
@@ -76,9 +45,10 @@ void forget_unloaded_objects() noexcept
       return 1;
     },
     &unloaded);
-  if (unloaded_objects.exchange(unloaded, std::memory_order_relaxed) != unloaded) { known_places.clear(); }
+  known_places.forget_unloaded(unloaded);
 }
 
+// Order: relaxed. A thread that has the number of a library has set this itself, or has acquired it with the number from known_places.
 std::array<std::atomic<bool>, ledger::most_libraries> libraries_with_rmm{};
 
 /// The shared object that contains a piece of code.

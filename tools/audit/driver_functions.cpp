@@ -38,6 +38,8 @@ struct row {
   return rows[place];
 }
 
+// Order: relaxed, as in rmm/detail/cuda/stream_calls.hpp: an address leads to code that was loaded before it could be found. The first
+// address stays. A thread that reads null searches itself.
 std::array<std::atomic<void*>, count> driver_functions{};
 
 /// Runs before the program, so that the program does not see an error of this search in dlerror().
@@ -117,7 +119,7 @@ void* other_driver_function(char const* name, int version) noexcept
 
 dlsym_function next_dlsym() noexcept
 {
-  static std::atomic<dlsym_function> kept{nullptr};
+  static std::atomic<dlsym_function> kept{nullptr};  // Order: as driver_functions
   auto next = kept.load(std::memory_order_relaxed);
   if (next != nullptr) { return next; }
   // In glibc, dlsym has had its own version in libc.so.6 since 2.34; earlier, and for older programs, the processor's first version.

@@ -46,6 +46,9 @@ struct functions {
 };
 
 /// An object that one thread makes while others do without it. Waiting could deadlock with the lock of the dynamic linker.
+///
+/// Order: the store after make() releases the object. All loads acquire it, also that of an update that fails. So does the update that
+/// begins another try: its thread sees what an earlier try has left.
 class made_once {
  public:
   /// Returns whether the object exists. The first call makes it, and returns whether that succeeded.
@@ -81,6 +84,8 @@ struct routes {
   functions call;
   std::array<device_place, most_devices> places;
 
+  // Order: a source is released with its address, which readers acquire. `older` and `number` never change after that. The mutex makes
+  // additions follow each other.
   std::atomic<source*> newest{nullptr};
 
   std::mutex mutex;  // for `blocks`, and for additions to the list of sources; never held during a call of CUDA

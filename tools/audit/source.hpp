@@ -15,6 +15,11 @@ namespace audit {
 /// A source of memory in place of the driver's, as an element of a list. Never destroyed.
 ///
 /// Invariant: once withdraw() and wait_for_calls() have returned, none of its functions is called.
+///
+/// Order: Dekker's argument. A call updates calls_ and then reads is_withdrawn_. A thread that withdraws writes is_withdrawn_ and then reads
+/// calls_. All four are seq_cst, so one of the reads comes after both writes in their single order: the call does not begin, or it is
+/// waited for. end_call() releases what the call did, and wait_for_calls() acquires it. has_served guards no data; a child of fork() finds
+/// what the calling thread stored before the call.
 class source {
  public:
   explicit source(rmm::detail::audit_source const& functions) : call{functions} {}

@@ -37,6 +37,9 @@ namespace {
 /// because that needs CUDA.
 ///
 /// Never destroyed, and neither are its resources, because memory may be freed until the process ends.
+///
+/// Order: a resource is made with the mutex held, and released with its address in the table. Readers acquire it. A thread that reads null
+/// takes the mutex.
 class resource_of_environment final : public rmm::mr::device_memory_resource {
  private:
   static constexpr int table_size = 64;

@@ -33,6 +33,9 @@ using rmm::tools::range_stack;
 using rmm::tools::range_tags;
 
 /// Never destroyed, because threads may use it while the process exits.
+///
+/// Order: make_tags() releases the tags with their address, and tags() acquires them. A thread that reads null waits for the construction in
+/// make_tags(). The handlers of fork() are registered after the store, so their loads may be relaxed.
 std::atomic<range_tags*> known_tags{nullptr};
 
 /// Throws std::bad_alloc on its first call.

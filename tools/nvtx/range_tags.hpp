@@ -34,6 +34,11 @@ namespace tools {
 /// next null
 ///  N2  at most max_names slots are set, which is half of them
 ///
+/// Order: an entry is released with its address in a slot, which look-ups acquire. It never changes after that, and neither does the name in
+/// the table of tags, which was interned before. Slots are filled with the mutex held, so no slot is filled twice. names_ guards no data: a
+/// thread that reads an old number takes the mutex and reads again. Domains are plain: a thread that has the number of a domain got it from
+/// domain(), or from the thread that called it.
+///
 /// Thread-safe. A look-up of a known name takes no lock.
 class range_tags {
  public:

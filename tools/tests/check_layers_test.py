@@ -117,10 +117,23 @@ class CheckLayers(unittest.TestCase):
     def test_an_empty_tree_is_no_success(self) -> None:
         self.assertIn("no headers", self.check()[0])
 
+    def test_atomic_variables_need_an_argument(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "c/src/a.cpp")
+            file.parent.mkdir(parents=True)
+            for text, problems in (("// std::atomic\nint a;\n", 0),
+                                   ("// The order of b:\n\nstd::atomic<int> b{0};\n", 1),
+                                   ("// Order: relaxed, because b guards no data\nstd::atomic<int> b{0};\n", 0)):
+                file.write_text(text, encoding="utf-8")
+                found = check_layers.unargued_orders(Path(folder))
+                self.assertEqual(problems, len(found), text)
+                self.assertTrue(all(line.startswith("c/src/a.cpp:3: ") for line in found), found)
+
     def test_our_own_headers_are_found(self) -> None:
         problems = check_layers.check(TOOLS.parent / "include", is_whole=True)
         self.assertEqual([], [line for line in problems if "in no layer" in line or "no header includes" in line])
         self.assertEqual([], check_layers.benchmarks_included(TOOLS.parent))
+        self.assertEqual([], check_layers.unargued_orders(TOOLS.parent))
 
 
 if __name__ == "__main__":

@@ -238,6 +238,10 @@ class logger_implementation {
   [[nodiscard]] virtual std::size_t sink_count() const           = 0;
 };
 
+/// A logger that passes messages on to its sinks.
+///
+/// Order: the levels guard no data. The update that makes a pattern the latest releases it and its link to the one before, and threads
+/// that log acquire both. A pattern never changes after that, and all stay until the logger is destroyed, which no other thread uses then.
 class sink_logger final : public logger_implementation {
  public:
   sink_logger(std::string name, std::vector<sink_ptr> sinks) : name_{std::move(name)}, sinks_{std::move(sinks)} {}
@@ -275,8 +279,8 @@ class sink_logger final : public logger_implementation {
 
  private:
   std::string name_;
-  std::vector<sink_ptr> sinks_;                      // changed by one thread while no other logs
-  std::atomic<level_enum> level_{level_enum::info};  // the levels guard no data
+  std::vector<sink_ptr> sinks_;  // changed by one thread while no other logs
+  std::atomic<level_enum> level_{level_enum::info};
   std::atomic<level_enum> flush_level_{level_enum::off};
   // The latest pattern. Without a lock, which a forked child could wait for. Other threads may still use those before.
   std::atomic<line_pattern const*> pattern_{new line_pattern{"[%6t][%H:%M:%S:%f][%-6l] %v", nullptr}};

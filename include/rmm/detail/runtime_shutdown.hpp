@@ -15,8 +15,11 @@ namespace RMM_NAMESPACE {
 namespace detail {
 
 /// A flag that says whether the process has begun to exit. All shared objects of the process use one.
+///
+/// Order: has_begun guards no data. The thread that exits sets it before it runs destructors, which are what has to see it. Another thread
+/// may see it late, as if it had asked earlier.
 struct process_exit {
-  std::atomic<bool> has_begun{false};  // guards no data
+  std::atomic<bool> has_begun{false};
   /// Registers a handler with std::atexit() that sets the flag. The code is in the shared object that created this struct, which stays
   /// loaded. A handler in another object would also run when that object is unloaded.
   void (*register_handler)() noexcept {};

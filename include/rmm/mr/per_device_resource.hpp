@@ -42,6 +42,8 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
+/// Order: the update of `initial` releases the resource, and the load acquires it. Of several threads, one stores. process_wide.hpp says
+/// how the registry itself is published: whoever finds its address has acquired what that leads to.
 [[nodiscard]] RMM_HIDDEN RMM_COLD inline registry& find_process_registry()
 {
   rmm::detail::register_process_exit_hook();  // registered now, so that it runs before handlers that exist already

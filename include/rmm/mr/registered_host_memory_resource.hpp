@@ -130,7 +130,7 @@ class registered_host_memory_resource final : public device_memory_resource {
 
   rmm::detail::registered_memory_plan plan_;
   bool allows_pageable_;
-  std::atomic<std::size_t> pageable_bytes_{0};  // relaxed: only the number matters
+  std::atomic<std::size_t> pageable_bytes_{0};  // Order: relaxed, because the sum guards no data
   pinned_host_memory_resource small_;
 };
 

@@ -143,8 +143,9 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
     return try_wait_for_device() && try_fill_async(ptr, 0, bytes, cudaStreamLegacy) && try_wait_for_device();
   }
 
-  std::atomic<bool> has_kept_{false};  // relaxed: says only whether to take the mutex, which guards the blocks
-  rmm::detail::mutex mutex_;           // guards kept_; not held while upstream is called
+  // Order: relaxed, because it says only whether to take the mutex. A thread that reads an old value leaves the blocks to a later call.
+  std::atomic<bool> has_kept_{false};
+  rmm::detail::mutex mutex_;  // guards kept_; not held while upstream is called
   rmm::detail::owned_ptr<std::vector<kept_block>> kept_{
     new std::vector<kept_block>};  // not destroyed in a forked child
 };

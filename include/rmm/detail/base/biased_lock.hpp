@@ -84,7 +84,7 @@ class process_barrier {
 /// pass_all_threads() executes the owner's barrier, so that the owner only has to stop the compiler from reordering. If the system has
 /// no such call, the owner executes the barrier itself and reads again.
 ///
-/// In terms of the C++ memory model: the owner's barrier X is a seq_cst fence, and the other thread's read Y of `inside_` is seq_cst,
+/// Order: the owner's barrier X is a seq_cst fence, and the other thread's read Y of `inside_` is seq_cst,
 /// so one of them comes first in the single order of such operations. If X comes first, Y reads what the owner stored before X, or a
 /// later value. If Y comes first, so does begin_keeping_out(), and the owner, which reads `state_` after X, sees `kept_out`. C++ has no
 /// pass_all_threads(). It acts as if each thread executed a seq_cst fence during the call, so the same holds for the fence of the owner.

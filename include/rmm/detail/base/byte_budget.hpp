@@ -13,6 +13,9 @@ namespace detail {
 ///
 /// Invariant: used() <= limit() at every instant, seen from any thread, as long as release() gets no more than try_reserve() took.
 /// Releasing more than was taken makes room above the limit: used() wraps below 0. All members are thread-safe, lock-free and O(1).
+///
+/// Order: the number guards no data, so all operations are relaxed. The invariant concerns one variable: each update reads the value that
+/// it replaces, and adds only if the sum fits.
 class byte_budget {
  public:
   explicit constexpr byte_budget(std::size_t limit) noexcept : limit_{limit} {}
@@ -20,7 +23,7 @@ class byte_budget {
   /// Takes `bytes` from the budget. Returns false, and changes nothing, if they do not fit.
   [[nodiscard]] bool try_reserve(std::size_t bytes) noexcept
   {
-    auto used = used_.load(std::memory_order_relaxed);  // guards no data: only the number matters
+    auto used = used_.load(std::memory_order_relaxed);
     do {
       if (bytes > limit_ - used) { return false; }
     } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));

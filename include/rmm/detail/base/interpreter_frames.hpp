@@ -30,8 +30,9 @@ struct interpreter_frames {
   void const* code{};  ///< any address inside the shared object that has the interpreter's code
 };
 
-/// Returns the slot for the interpreter; null in it if there is none. A registered interpreter stays valid until the process ends. Stores
-/// release, and loads acquire, what the pointer points to.
+/// Returns the slot for the interpreter; null in it if there is none. A registered interpreter stays valid until the process ends.
+///
+/// Order: stores release, and loads acquire, what the pointer points to.
 [[nodiscard]] RMM_HIDDEN inline std::atomic<interpreter_frames const*>& interpreter()
 {
   using slot = std::atomic<interpreter_frames const*>;

@@ -19,8 +19,9 @@ enum class log_level : int { trace, debug, info, warn, error, critical };
 /// the library.
 using log_function = void (*)(log_level level, char const* message) noexcept;
 
-/// The function that receives messages. While it is null, messages are discarded. Stores release what the function uses, and loads acquire
-/// it.
+/// The function that receives messages. While it is null, messages are discarded.
+///
+/// Order: stores release what the function uses, and loads acquire it. is_logging() and log() may read different values.
 inline std::atomic<log_function> log_hook{nullptr};
 
 /// Whether messages are received. Check it before composing a message.

@@ -51,10 +51,13 @@ class wall_clock {
   ///
   /// Calls localtime_r() once in a quarter of an hour, because it is slow. A forked child keeps the number of its parent: localtime_r() has
   /// a lock, which a thread of the parent may have held.
+  ///
+  /// Order: `known` has the quarter and the seconds, plus `zero`, in one word. It guards no data, so it is relaxed: a thread that reads an
+  /// older quarter asks the system itself.
   [[nodiscard]] static std::int64_t ahead_of_utc(std::time_t second) noexcept
   {
     constexpr std::int64_t zero = std::int64_t{1} << 19U;  // more than two days
-    static std::atomic<std::int64_t> known{zero};          // the quarter, and the seconds plus zero. Guards no data
+    static std::atomic<std::int64_t> known{zero};
     auto const quarter = std::int64_t{second} / 900;
     auto packed        = known.load(std::memory_order_relaxed);
     first_user<wall_clock>::note_use();

@@ -69,6 +69,10 @@ template <class T, class... Arguments>
 }
 
 /// The number of owners of an object, and the function that destroys it.
+///
+/// Order: each owner releases what it did when it leaves, and the last one acquires that of all others before it destroys the object,
+/// because each update continues the release sequences of the updates before it. A copy may be relaxed: its thread has an owner already,
+/// so the count cannot reach 0. tests/models/thread_slots_model.cpp tries all executions.
 struct owner_count {
   std::atomic<std::size_t> owners{1};
   void (*destroy)(owner_count* counted) noexcept {};
@@ -100,7 +104,6 @@ class counted_ptr {
   }
   ~counted_ptr()
   {
-    // acq_rel: the owner that destroys the object sees all writes of the others.
     if (count_ != nullptr && count_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) { count_->destroy(count_); }
   }
 

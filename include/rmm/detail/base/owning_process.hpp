@@ -56,6 +56,9 @@ class delete_in_own_process {
 /// the parent's object, or been changing it.
 ///
 /// Constant-initialized and trivially destructible: a static one can be used before and after the life of all static objects. Thread-safe.
+///
+/// Order: the update that publishes an object releases it, and loads acquire, also where an update fails. So each thread sees the object
+/// constructed. first_user says what a child sees.
 template <class Object>
 class one_per_process {
  public:
@@ -98,6 +101,10 @@ class one_per_process {
 };
 
 /// The process that used the process-wide `Object` first. Static, so that the layout of the object, which releases share, stays.
+///
+/// Order: the number guards no data, and all threads of a process store the same one. In a child it matters that a thread of the parent
+/// stored the number before it locked the object. C++ has no fork(). The system gives the child what each thread of the parent had stored
+/// up to one of its instructions: it stops writes of all processors, with their earlier stores done, while it copies the mappings.
 template <class Object>
 class first_user {
  public:

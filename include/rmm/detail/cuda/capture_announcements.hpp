@@ -56,6 +56,10 @@ struct announced_memory {
 ///
 /// Invariant: each listener has been told whether announcements exist: when it was added, and at each change.
 ///
+/// Order: the mutex guards the announcements and the listeners. count_ changes with the mutex held, and any() reads it without. It guards
+/// no data: a call that happens after add() reads the count of that moment or a later one, also relaxed. Numbers from memories_ only have
+/// to differ, and updates of one variable do.
+///
 /// In a forked child of a process that used the object, nothing is announced: a thread of the parent may have held the lock.
 ///
 /// Thread-safe. Calls the listeners with its lock held; their locks are taken after it. One object per process; releases of the library
@@ -81,8 +85,7 @@ class capture_announcements {
     if (count_.fetch_sub(1, std::memory_order_relaxed) == 1) { tell(false); }
   }
 
-  /// Whether any announcement exists. Does not lock. Relaxed, because it guards no data: a call that happens after add() reads its count or
-  /// a later one.
+  /// Whether any announcement exists. Does not lock.
   [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_relaxed) != 0; }
 
   /// Returns the announcement of the capture that `stream` is in; `state` is that of the stream. The stream may have joined it.

@@ -70,7 +70,7 @@ template <class Function>
 [[nodiscard]] RMM_COLD RMM_HIDDEN inline bool has_current_context() noexcept
 {
   using current_context_function = int (*)(void** context);
-  static std::atomic<current_context_function> known{nullptr};  // relaxed: see detail/cuda/stream_calls.hpp
+  static std::atomic<current_context_function> known{nullptr};  // Order: as in stream_calls.hpp
   auto ask = known.load(std::memory_order_relaxed);
   if (ask == nullptr) {
     cudaError_t status{};
@@ -109,7 +109,7 @@ template <class Function>
 /// Hidden, so that each shared object has its own copy: the linker could keep a merged copy in an object that is unloaded.
 [[nodiscard]] RMM_HIDDEN inline bool find_device_of_current_context(int& device) noexcept
 {
-  static std::atomic<device_of_context_function> known{nullptr};
+  static std::atomic<device_of_context_function> known{nullptr};  // Order: as in stream_calls.hpp
   auto ask = known.load(std::memory_order_relaxed);
   if (ask == nullptr) {
     ask = find_device_of_context();

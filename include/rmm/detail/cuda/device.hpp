@@ -51,6 +51,8 @@ inline void make_device_current(int device) noexcept { RMM_ASSERT_CUDA_SUCCESS_S
 
 /// The number of devices according to the runtime; 0 before the first question. The number never changes in a process, so the runtime
 /// is asked once. Tests that change the number of simulated devices reset this.
+///
+/// Order: relaxed, because it guards no data. All threads store the same number, and a thread that reads 0 asks itself.
 inline std::atomic<int> known_device_count{0};
 
 /// Asks the runtime for the number of devices, and stores it. Returns 0 if the runtime fails.

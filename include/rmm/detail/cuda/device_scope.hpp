@@ -15,6 +15,8 @@ namespace detail {
 /// Pushes the primary context of `device` onto the calling thread's stack of contexts. Returns whether that succeeded.
 ///
 /// The context is never released, because the runtime also keeps it until the process ends.
+///
+/// Order: the addresses of the driver's functions are relaxed here and below, as stream_calls.hpp explains.
 [[nodiscard]] RMM_COLD RMM_HIDDEN inline bool try_push_context(int device) noexcept
 {
   static std::atomic<int (*)(void**, int)> retain{nullptr};

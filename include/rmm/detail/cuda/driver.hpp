@@ -82,6 +82,9 @@ template <class Function>
 /// Returns the driver's functions; null if there is no driver, or it is too old for virtual memory. Searches again after a failure.
 ///
 /// Hidden, because releases of the library in other shared objects may have a different set of functions.
+///
+/// Order: the first thread that has found all functions releases the table with its address. Readers acquire the address, also where their
+/// own update fails, so they see the whole table, which never changes again.
 [[nodiscard]] RMM_HIDDEN inline driver_functions const* find_driver() noexcept
 {
   static std::atomic<driver_functions const*> known{nullptr};

@@ -22,8 +22,9 @@ namespace detail {
 //
 // Hidden for the reason that find_device_of_current_context() gives.
 //
-// The addresses of these functions are stored relaxed: they point to no data of the library, all threads find the same ones, and a thread
-// that reads null asks itself.
+// Order: the addresses of these functions are stored and loaded relaxed. They lead to code, not to data that another thread wrote: the
+// driver is loaded before its functions can be found, and guards its own data. All threads find the same addresses, and a thread that
+// reads null asks itself.
 
 /// Finds a function of the driver, or `fallback` if the driver lacks it. Stores the result in `known`, unless the search failed.
 template <class Function>

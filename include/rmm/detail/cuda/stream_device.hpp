@@ -23,6 +23,8 @@ namespace detail {
 using device_of_stream_function = int (*)(cudaStream_t stream, int* device);
 
 /// Finds the device of a stream by making the stream's context current briefly. For drivers before 12.8, without cuStreamGetDevice.
+///
+/// Order: the addresses of the driver's functions are relaxed here and below, as stream_calls.hpp explains.
 [[nodiscard]] RMM_HIDDEN inline int ask_context_of_stream(cudaStream_t stream, int* device) noexcept
 {
   using context = void*;  // CUcontext

@@ -135,7 +135,10 @@ class memory_marks {
 
   memory_marks() : domain_{nvtxDomainCreateA(librmm_domain::name)} {}
 
-  /// Whether a tool accepts heaps. Relaxed, because it guards no data: allocations in a heap happen after the heap was accepted.
+  /// Whether a tool accepts heaps.
+  ///
+  /// Order: relaxed, because it guards no data: the mutex guards the maps. An allocation in a heap, and the end of a heap, happen after the
+  /// heap was accepted, so they read true.
   [[nodiscard]] bool is_listening() const noexcept { return listening_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] heap_map::iterator first_touching(std::uintptr_t address)

@@ -58,7 +58,9 @@ namespace detail {
 ///      bytes: none had when a search ended, and no memory was freed or added since
 ///
 /// Order: the limits are numbers that owners read relaxed, without the lock. They guard no data. An owner may read some of them before and
-/// some after a change: then its cache keeps more or less than it should, until its next call.
+/// some after a change: then its cache keeps more or less than it should, until its next call. count_eager_fence() runs without the lock,
+/// so two of them may count as one, and most_unfenced_bytes may follow from an older number of caches until set_limits() runs again.
+/// ended_ changes with the lock; an owner that reads an old number without it drops its cache in a later call.
 ///
 /// Guarded by the heap's lock; functions in the section "a thread's own cache" take it themselves where they need it. A template only
 /// so that translation units that make no heap do not compile its members.

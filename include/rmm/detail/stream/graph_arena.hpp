@@ -46,6 +46,11 @@ namespace detail {
 ///  A4  each memory has a number of its own, which is not 0; no chunk belongs to two memories
 ///  A5  each chunk of a released memory has a live block
 ///
+/// Order: the mutex guards the memories. The bounds are written with it and read without, relaxed: a thread that frees a block got it after
+/// its chunk was added, so it reads the bounds of that moment or later ones. All of those have the chunk between them, whichever two are
+/// read together, because the chunk stays while the block is live. Other blocks may seem to lie between bounds; then the lock decides.
+/// unannounced_was_logged_ guards no data: of several updates, one reads false.
+///
 /// Thread-safe. The order of locks: announced captures, this one, the heap's. `Heap` is a parameter because the class of the heap is not
 /// complete where it declares its graph_arena.
 template <class Heap>
@@ -361,8 +366,7 @@ class graph_arena {
 
   Heap& heap_;
   capture_announcements& captures_{announced_captures()};
-  // The bounds: no chunk lies below or above them. Relaxed: a thread that frees a block got it after its chunk was added, so it reads the
-  // bounds of that moment or later ones. All of those have the chunk between them, whichever two are read together.
+  // The bounds: no chunk lies below or above them.
   std::atomic<std::uintptr_t> begin_{0};
   std::atomic<std::uintptr_t> end_{0};
   std::atomic<bool> unannounced_was_logged_{false};

@@ -45,6 +45,9 @@ namespace detail {
 ///  L6  at most most_spare_events events are kept, in places that were reserved
 ///
 /// Guarded by the lock of its heap.
+///
+/// Order: only is_behind_ is read without the lock. It guards no data: an owner of a cache that reads an old value takes the lock once too
+/// often, or leaves memory in its store until the next call.
 class shared_free_lists {
  public:
   /// The most ranges that move from one set to another in one call, which takes a fifth of a millisecond at most.

@@ -39,6 +39,9 @@ inline constexpr std::size_t small_sizes       = small_block_limit / heap_granul
 /// Limits, seams and reserve of a heap, which its caches use without the heap's lock.
 ///
 /// All threads read the limits in each call, and write to the reserve. So the reserve shares no cache line with anything else.
+///
+/// Order: the limits guard no data, so they are relaxed. A thread that reads an old one records an event earlier or later than it should.
+/// The seams are plain: they change while all owners are locked out, and O2 of biased_lock makes owners see the change.
 struct heap_limits {
   using cache_line = std::array<std::byte, 64>;
 
@@ -89,6 +92,11 @@ struct heap_limits {
 ///
 /// The owner enters a cache through lock(). Other threads use it while their heap keeps the owner out. No function locks anything but the
 /// reserve.
+///
+/// Order: members are plain, and O2 of biased_lock makes the owner and other threads see what the other wrote. has_ended_ is relaxed: the
+/// owner drops the cache when it sees it, and until then is_trusted() decides whether the handle may be used. Relaxed is enough there, too:
+/// a call with the handle of a new stream happens after that stream was made, and so after the old one ended and was counted. The
+/// count to trust is loaded in calls that use the stream, which the program does not destroy meanwhile.
 class stream_cache {
  public:
   static constexpr std::size_t most_unfenced_frees = 128;
@@ -127,8 +135,7 @@ class stream_cache {
 
   // --- the identity of the handle ---
 
-  /// Whether the handle certainly still names the stream that the cache was made for, without asking CUDA. Relaxed is enough: a call with
-  /// the handle of a new stream happens after that stream was made, and so after the old one ended and was counted.
+  /// Whether the handle certainly still names the stream that the cache was made for, without asking CUDA.
   [[nodiscard]] RMM_ALWAYS_INLINE bool is_trusted() const noexcept
   {
     return ends_ != nullptr && ends_->load(std::memory_order_relaxed) == trusted_ends_;
@@ -137,7 +144,7 @@ class stream_cache {
   /// Whether the handle still names that stream; asks CUDA if necessary. Call it only in calls that the program makes with this handle.
   [[nodiscard]] bool is_current() noexcept { return is_trusted() || ask_identity(); }
 
-  /// Notes that the stream has ended, so that the owner drops the cache. Any thread may call it. Relaxed: the owner may see it late.
+  /// Notes that the stream has ended, so that the owner drops the cache. Any thread may call it; the owner may see it late.
   void set_ended() noexcept { has_ended_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_.load(std::memory_order_relaxed); }
 

@@ -47,8 +47,10 @@ struct alignas(32) cache_slot {
 inline constexpr unsigned cache_slot_bits = 6;
 inline thread_local std::array<cache_slot, std::size_t{1} << cache_slot_bits> cache_slots{};
 
-/// The number of heaps that were destroyed. If it has changed, threads drop their entries of such heaps. Relaxed, because it is a hint:
-/// threads read with the mutex of its link whether a heap is gone.
+/// The number of heaps that were destroyed. If it has changed, threads drop their entries of such heaps.
+///
+/// Order: relaxed, because it is a hint: threads read with the mutex of its link whether a heap is gone. A thread that reads an old number
+/// keeps its entries until its next call.
 inline std::atomic<std::uint64_t> gone_heaps{0};
 
 /// All caches of a thread. When the thread ends, their contents go back to the heaps.

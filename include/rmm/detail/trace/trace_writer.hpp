@@ -68,7 +68,7 @@ struct trace_context {
   // something from this thread, so relaxed loads read it there: a load never reads a value older than one that happens before it.
   std::atomic<bool> has_threads{false};
   std::atomic<bool> has_thread{false};
-  std::atomic<std::uint64_t> lost{0};  // all events that could not be written
+  std::atomic<std::uint64_t> lost{0};  // all events that could not be written; relaxed, because it guards no data
 };
 
 /// The events of one thread that are not written yet.

@@ -42,6 +42,10 @@ namespace detail {
 /// derived class decides how it grows.
 ///
 /// Thread-safe. The growth mutex is the ladder's. It is taken before all locks of the heap and of its parts.
+///
+/// Order: tags_, has_parts_ and suspended_ are written with the growth mutex held, before the heap's slow path is set. A call that happens
+/// after both reads the new values, and one that overlaps may read either. tags_ and has_parts_ release what they lead to, which loads
+/// acquire. The null in tags_ leads to nothing, so it is stored relaxed.
 template <class Unused>
 class basic_growing_pool : public suballocator, public immediate_resource, private reservable, private recovery_rungs {
  public:
@@ -364,8 +368,6 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     return suballocator::climb(*this, climbing, align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT), ask);
   }
 
-  // Written with the growth mutex held, before the heap's slow path is set. A call that happens after both reads the new values, and one
-  // that overlaps may read either. The pointer and has_parts_ release what they lead to.
   std::atomic<live_by_tag*> tags_{nullptr};  // null while tags are not tracked
   std::atomic<bool> has_parts_{false};
   std::atomic<bool> suspended_{false};

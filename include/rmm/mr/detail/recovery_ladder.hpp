@@ -115,6 +115,10 @@ template <class Heap>
 ///  L4  a thread runs the callback without the mutex, and does not call it again from within
 ///  L5  turns() changes before a climb gives the mutex up. So if it is what it was before a search, nothing that the search has not seen
 ///      came from a rung
+///
+/// Order: the mutex guards the order and the callback. turns() says why it may read without it. An update of served_ releases the try
+/// before it. figures() acquires all tries of the count that it reads, because updates continue the release sequences before them (L3).
+/// The other counters guard no data.
 class recovery_ladder {
  public:
   explicit recovery_ladder(recovery_order const& order) noexcept { own_.order = order; }
@@ -199,7 +203,7 @@ class recovery_ladder {
         ptr = heap.try_allocate(bytes, attempt.stream);
       }
       if (ptr != nullptr) {
-        served_[index].fetch_add(1, std::memory_order_release);  // figures() that sees this count sees the try, too
+        served_[index].fetch_add(1, std::memory_order_release);
         return ptr;
       }
     }

@@ -239,8 +239,8 @@ class kept_ref_table {
 ///  R4  a registered_ref that is not kept is in at most one entry; when it has left that entry, it is reused for other references
 ///  R5  pointers are written with pointers_mutex and refs_mutex held, taken in this order; ref words and registered_refs are
 ///      written, and entries and registered_refs are made, with refs_mutex held
-/// Writers release and readers acquire, so that readers see a registered resource completely constructed.
 ///
+/// Order: writers release and readers acquire, so that readers see a registered resource, entry or registered_ref completely constructed.
 /// A reader of a registered_ref reads its state, its words, then the entry again, and the state again. If neither has changed, these
 /// words were registered for the device at the second read of the entry. Otherwise a setter has changed the entry meanwhile, and the
 /// reader starts over; it never waits for a setter. A registered_ref is kept as soon as a pointer to its resource exists outside:

@@ -45,6 +45,11 @@ namespace detail {
 ///      others did; charges may be relaxed, because an update of charged_ continues the release sequences before it
 ///  M2  kept_ has the parts of the block that have not been given back to the source, which expects each of them by itself
 ///
+/// Order: M1 says what charged_ hands over. The other three are relaxed. A thread that reads an old shrunk_ or ended_ acts as if it had come
+/// earlier: it may put a block into the heap of an ended reservation, whose last discharge gives all back, or ask the source for memory
+/// after shrink(). returned_ is never more than the heap counts as live: who reads a sum of it cannot be before an addition in that sum, so
+/// the locks of figures() come after those of the allocation that the addition followed.
+///
 /// Thread-safe, except for shrink() and end(), which only the reservation's owner calls.
 class reserved_memory final : public device_memory_resource, public reservable {
  public:

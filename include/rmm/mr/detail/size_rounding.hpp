@@ -31,8 +31,10 @@ struct size_rounding {
   bool rounds;
 };
 
-/// Whether this shared object knows that sizes are rounded. Most calls read only this. Relaxed, because it copies a choice that never
-/// changes. A thread that does not see it yet looks at the choice itself.
+/// Whether this shared object knows that sizes are rounded. Most calls read only this.
+///
+/// Order: relaxed, because it copies a choice that never changes. A thread that does not see it yet looks at the choice itself, and
+/// acquires what its address leads to.
 RMM_HIDDEN inline std::atomic<bool> sizes_known_as_rounded{false};
 
 /// Makes the choice for the process, or finds the choice that was made before. Returns whether sizes are rounded.

@@ -22,6 +22,9 @@ namespace rmm_python {
 ///
 /// PyTorch tells when a capture begins and ends, but not on which stream: it passes a function that answers whether a stream is part of
 /// the capture. So the first allocation or deallocation on such a stream announces the capture to the library. Thread-safe.
+///
+/// Order: the mutex guards the containers. underway_ says whether to take it. A call on a stream of a capture happens after begin(), so it
+/// does not read 0. Another thread may read an old number, and takes the mutex once too often, or has nothing to announce.
 class torch_graphs {
  public:
   /// c10::cuda::MempoolId_t

@@ -408,11 +408,14 @@ class torch_memory {
   }
 
   torch_blocks blocks_;
-  std::array<std::atomic<torch_device*>, 128> devices_{};  // each is made when it is first needed, and kept
+  // Each is made when it is first needed, and kept.
+  // Order: the update that publishes an object releases it, and loads acquire it, also that of an update that fails.
+  std::array<std::atomic<torch_device*>, 128> devices_{};
 
   std::mutex postponed_mutex_;  // guards postponed_
   std::list<returned_block> postponed_;
-  std::atomic<std::size_t> postponed_count_{0};  // the size of postponed_
+  // The size of postponed_. Order: it says only whether to take the mutex; a thread that reads an old number frees the blocks later.
+  std::atomic<std::size_t> postponed_count_{0};
 };
 
 }  // namespace rmm_python

@@ -42,6 +42,9 @@ struct torch_figures {
 };
 
 /// Counts and limits the memory that PyTorch allocates on a device. Thread-safe.
+///
+/// Order: is_limited_ guards no data, so it is relaxed. An allocation that happens after set_limit() reads true. try_take() decides under
+/// the mutex.
 class torch_usage {
  public:
   /// Whether an allocation of `bytes` bytes would exceed the limit now.

@@ -16,6 +16,8 @@ namespace rmm_python {
 namespace plain_logger = rmm::detail::plain_logger;
 
 /// A sink that writes to a file. The first message opens and empties it.
+///
+/// Order: log() sees the file through call_once(). flush() acquires it with is_open_, which is released after the file was opened.
 class late_file_sink final : public plain_logger::sink {
  public:
   void log(plain_logger::log_record const& record) override

@@ -23,6 +23,8 @@ namespace rmm_python {
 
 /// Lets the resources that are registered for the devices serve what other libraries allocate from the driver, as rmm::mr::audit_route
 /// does. Each block keeps its resource alive, so there is no order in which anything has to end. Thread-safe.
+///
+/// Order: is_on() guards no data. A call that overlaps with switch_to() is served by either side.
 class library_route {
  public:
   /// Switches the route on or off. Returns whether it is on: librmm_audit.so may not be there, or have another mode.
