@@ -413,6 +413,36 @@ TEST_F(RecoveryByTrimming, WaitsForTheWorkOfABlockOnlyIfThatMakesRoom)
   mr.deallocate(ptr, 4 * MiB, stream);
 }
 
+TEST_F(RecoveryByTrimming, LosesNothingWhicheverCallFails)
+{
+  rmm::cuda_stream const other;
+  auto const before    = cudasim::leak_report();
+  std::size_t served   = 0;
+  auto const make_room = [&] {
+    pool mr{&upstream, MiB, 4 * MiB};
+    mr.deallocate(mr.allocate(MiB, other), MiB, other);
+    try {
+      mr.deallocate(mr.allocate(4 * MiB, stream), 4 * MiB, stream);
+      ++served;
+    } catch (rmm::out_of_memory const&) {}
+    auto const now = mr.figures();
+    EXPECT_EQ(now.live_bytes, 0U);
+    EXPECT_EQ(now.free_bytes, now.reserved_bytes);
+  };
+  for (auto const* const call : {"cudaStreamCreateWithFlags",
+                                 "cudaStreamIsCapturing",
+                                 "cudaStreamWaitEvent",
+                                 "cudaEventRecord",
+                                 "cudaEventQuery"}) {
+    cudasim::for_each_fault(
+      make_room,
+      [&](auto n) { EXPECT_EQ(cudasim::leak_report(), before) << call << " " << n; },
+      cudaErrorUnknown,
+      call);
+  }
+  EXPECT_GT(served, 0U);
+}
+
 TEST_F(RecoveryByTrimming, LeavesTheBlocksOfACaptureAlone)
 {
   pool mr{&upstream, MiB, 4 * MiB};
