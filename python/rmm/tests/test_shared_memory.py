@@ -158,6 +158,11 @@ def test_memory_that_was_not_exported_is_refused(
         ExportedMemory(0, 1000, exported.chunk_bytes),
         ExportedMemory(exported.offset_bytes, exported.nbytes, exported.chunk_bytes, (-1,) * len(exported.descriptors)),
         ExportedMemory(0, 1000, exported.chunk_bytes, (), (b"too short",)),
+        ExportedMemory(0, 1000, exported.chunk_bytes, (), (b"",)),
+        ExportedMemory(0, 1000, exported.chunk_bytes, (), (bytes(65),)),
+        ExportedMemory(0, 1000, exported.chunk_bytes, (), (bytes(64),)),  # no memory has this name
+        ExportedMemory(0, 1000, exported.chunk_bytes, (), (bytes(64), bytes(64))),
+        ExportedMemory(0, exported.chunk_bytes + 1, exported.chunk_bytes, (), (bytes(64), bytes(63))),
     ):
         with pytest.raises(RuntimeError):
             ImportedMemory(bad)
