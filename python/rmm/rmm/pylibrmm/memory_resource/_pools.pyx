@@ -559,8 +559,8 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         """Export a block to other processes of this machine. The pool must have been made with `share_descriptors`.
 
         The block has to stay allocated as long as others use it. Others can access whole chunks, with other memory in them. The part
-        of the pool with this block cannot be paused any more. Send the object
-        with `multiprocessing`, which then refuses processes of other users. If you send the numbers yourself, check who gets them.
+        of the pool with this block cannot be paused any more. Send the object with `multiprocessing`, which then refuses processes of
+        other users. If you send the numbers yourself, check who gets them.
 
         Parameters
         ----------
@@ -593,8 +593,8 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         """Export a block to other machines of the same fabric. The pool must have been made with `share_fabric`.
 
         The block has to stay allocated as long as others use it. Others can access whole chunks, with other memory in them. The part
-        of the pool with this block cannot be paused any more. Nobody
-        checks the user who imports fabric handles: send them only to processes that you trust.
+        of the pool with this block cannot be paused any more. Nobody checks the user who imports fabric handles: send them only to
+        processes that you trust.
 
         Parameters
         ----------
