@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Imports memory as another process describes it that lies: about the block, about the size of the chunks, and with descriptors of something
-// else, repeated, in another order, or closed. Runs on the simulator.
+// else, repeated, in another order, or closed. Then receives it over a socket, with messages of any size and with any descriptors, that ends
+// somewhere. Runs on the simulator.
 
 #include <rmm/error.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/shared_memory.hpp>
+#include <rmm/mr/shared_memory_socket.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -23,6 +27,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace {
@@ -131,18 +136,13 @@ void check_message(std::string_view message)
   for (char const c : message) { require(c >= ' ' || c == '\n', "no control character gets into a message"); }
 }
 
-void import(exporter const& from, reader& in)
+/// Maps memory of `bytes` bytes as another process describes it, unless it is refused.
+template <class... Description>
+void import(exporter const& from, std::size_t bytes, Description const&... description)
 {
-  auto block         = from.block(in.byte());
-  block.offset_bytes = in.number_near(block.offset_bytes);
-  block.bytes        = in.number_near(block.bytes);
-  block.chunk_bytes  = in.number_near(block.chunk_bytes);
-  auto const count   = in.byte() % 4 == 0 ? in.byte() % 16U : block.chunks() % 16;
-  std::vector<int> descriptors;
-  for (std::size_t i = 0; i != count; ++i) { descriptors.push_back(from.descriptor(in.byte())); }
   try {
-    rmm::mr::imported_memory const imported{from.device(), block, descriptors};
-    require(imported.size() == block.bytes && imported.size() <= 16 * 8 * MiB, "it is as large as was said");
+    rmm::mr::imported_memory const imported{from.device(), description...};
+    require(imported.size() == bytes && imported.size() <= 16 * 8 * MiB, "it is as large as was said");
     std::memset(imported.data(), 1, imported.size());
   } catch (rmm::logic_error const& error) {
     check_message(error.what());
@@ -153,12 +153,78 @@ void import(exporter const& from, reader& in)
   }
 }
 
-/// The number that the next descriptor gets: the same if none was lost.
-[[nodiscard]] int next_descriptor()
+/// A block that one of the pools exported, or nearly so.
+[[nodiscard]] rmm::mr::shared_block block_of(exporter const& from, reader& in)
 {
-  int const made = ::dup(0);
-  ::close(made);
-  return made;
+  auto block         = from.block(in.byte());
+  block.offset_bytes = in.number_near(block.offset_bytes);
+  block.bytes        = in.number_near(block.bytes);
+  block.chunk_bytes  = in.number_near(block.chunk_bytes);
+  return block;
+}
+
+void import_numbers(exporter const& from, reader& in)
+{
+  auto const block = block_of(from, in);
+  auto const count = in.byte() % 4 == 0 ? in.byte() % 16U : block.chunks() % 16;
+  std::vector<int> descriptors;
+  for (std::size_t i = 0; i != count; ++i) { descriptors.push_back(from.descriptor(in.byte())); }
+  import(from, block.bytes, block, descriptors);
+}
+
+/// Sends a message with at most three descriptors. If one is not open, the kernel sends nothing.
+void send_message(exporter const& from, reader& in, int socket, rmm::mr::shared_block const& block)
+{
+  std::array<std::size_t, 4> data{block.offset_bytes, block.bytes, block.chunk_bytes, 0};
+  ::iovec part{data.data(), in.byte() % 4 == 0 ? in.byte() % sizeof data : sizeof block};
+  std::array<int, 3> numbers{};
+  alignas(::cmsghdr) std::array<unsigned char, CMSG_SPACE(sizeof numbers)> control{};
+  auto const kind  = in.byte() % 8;
+  auto const bytes = (kind < 4 ? static_cast<std::size_t>(kind) : 1) * sizeof(int);
+  for (auto& number : numbers) { number = from.descriptor(in.byte()); }
+  ::msghdr header{};
+  header.msg_iov    = &part;
+  header.msg_iovlen = 1;
+  if (bytes != 0) {
+    header.msg_control    = control.data();
+    header.msg_controllen = CMSG_SPACE(bytes);
+    auto* const item      = CMSG_FIRSTHDR(&header);
+    item->cmsg_level      = SOL_SOCKET;
+    item->cmsg_type       = SCM_RIGHTS;
+    item->cmsg_len        = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(item), numbers.data(), bytes);
+  }
+  static_cast<void>(::sendmsg(socket, &header, MSG_NOSIGNAL));
+}
+
+/// Receives memory from a sender that sends some messages and ends.
+void import_from_socket(exporter const& from, reader& in)
+{
+  int ends[2];
+  require(::socketpair(AF_UNIX, in.byte() % 2 == 0 ? SOCK_STREAM : SOCK_SEQPACKET, 0, ends) == 0, "there are sockets");
+  rmm::detail::file_descriptor const receiver{ends[0]};
+  {
+    rmm::detail::file_descriptor const sender{ends[1]};
+    auto const block = block_of(from, in);
+    for (int left = in.byte() % 8; left != 0; --left) {
+      send_message(from, in, sender.get(), in.byte() % 8 == 0 ? block_of(from, in) : block);
+    }
+  }
+  try {
+    auto const received = rmm::mr::receive_descriptors(receiver.get());
+    require(received.chunks.size() >= received.block.chunks(), "no chunk is missing");
+    import(from, received.block.bytes, received);
+  } catch (std::system_error const& error) {
+    check_message(error.what());
+  }
+}
+
+/// The number of open descriptors. Whatever is lost here gets a small number.
+[[nodiscard]] int open_descriptors()
+{
+  int count{};
+  for (int number = 0; number != 128; ++number) { count += ::fcntl(number, F_GETFD) != -1 ? 1 : 0; }
+  return count;
 }
 
 }  // namespace
@@ -167,11 +233,12 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
 {
   static auto& from = *new exporter;
   auto const live   = cudasim::ledger().size();
-  auto const next   = next_descriptor();
+  auto const open   = open_descriptors();
   reader in{data, size};
-  import(from, in);
+  import_numbers(from, in);
+  import_from_socket(from, in);
   require(cudasim::ledger().size() == live, "all that was mapped is unmapped");
-  require(next_descriptor() == next, "no descriptor is lost");
+  require(open_descriptors() == open, "no descriptor is lost");
   require(cudaGetLastError() == cudaSuccess, "no error stays");
   return 0;
 }

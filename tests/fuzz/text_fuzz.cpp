@@ -7,6 +7,7 @@
 #include <rmm/mr/detail/size_rounding.hpp>
 #include <rmm/mr/resource_configuration.hpp>
 
+#include "../../tools/audit/mode.hpp"
 #include "../../tools/nvtx/range_tags.hpp"
 
 #include <cstddef>
@@ -117,6 +118,30 @@ void read_domains(std::string const& text)
   }
 }
 
+/// The variable and the names of libraries, separated by line ends; they end with the first zero byte.
+void read_audit(std::string const& text)
+{
+  using action     = rmm::tools::audit::mode::action;
+  auto const end   = text.find('\n');
+  auto const value = text.substr(0, end);
+  auto const made  = rmm::tools::audit::read_mode(value.c_str());
+  if (!made.complaint.empty()) {
+    check_message(made.complaint);
+    require(made.does == action::report && made.text == "report", "a wrong value does nothing but report");
+  }
+  require(made.libraries.empty() || made.does == action::allow || made.does == action::deny, "patterns have a use");
+  require(made.configuration.empty() || made.does == action::route, "a configuration has a use");
+  for (auto at = end; at != std::string::npos;) {
+    auto const next    = text.find('\n', at + 1);
+    auto const library = text.substr(at + 1, next == std::string::npos ? next : next - at - 1);
+    bool const refused = rmm::tools::audit::is_refused(made, library);
+    bool const routed  = rmm::tools::audit::is_routed(made, library);
+    require(!refused || made.does == action::allow || made.does == action::deny, "only these refuse");
+    require(!routed || made.does == action::route, "only this routes");
+    at = next;
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size)
@@ -124,6 +149,9 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   if (size == 0) { return 0; }
   std::string_view const text{reinterpret_cast<char const*>(data) + 1, size - 1};
   switch (data[0]) {
+    case 'a':
+      read_audit(std::string{text}.c_str());
+      break;
     case 'c':
       read_configuration(text);
       break;

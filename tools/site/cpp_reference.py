@@ -61,6 +61,7 @@ OTHER_HEADERS: dict[str, tuple[str, list[str]]] = {
             "rmm/mr/memory_reservation.hpp",
             "rmm/mr/reservation_queue.hpp",
             "rmm/mr/shared_memory.hpp",
+            "rmm/mr/shared_memory_socket.hpp",
         ],
     ),
     "sources": (

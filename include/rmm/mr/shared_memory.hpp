@@ -22,6 +22,9 @@
 /// The owning process exports a block, and gets a file descriptor or a fabric handle for each chunk that the block lies in. The program
 /// sends descriptors to the other process over a Unix socket, and handles as bytes. The other process maps the chunks to its own
 /// addresses. Sharing requires a pool that was made for it. It covers whole chunks, with all other blocks in them.
+///
+/// Whoever has a descriptor or a handle can read and write the chunks. mr/shared_memory_socket.hpp sends descriptors only to processes of
+/// the same user. A program that passes them on by other means has to check who gets them, and from whom it takes them.
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -89,6 +92,14 @@ class imported_memory {
   /// Maps the chunks of a list of descriptors: `imported_memory{device, block, {descriptor}}`.
   imported_memory(cuda_device_id device, shared_block const& block, std::initializer_list<int> descriptors)
     : imported_memory{device, block, std::vector<int>(descriptors)}
+  {}
+
+  /// Maps the chunks of a block that receive_descriptors() received. Throws as the constructor for descriptors.
+  imported_memory(cuda_device_id device, exported_descriptors const& memory)
+    : imported_memory{device, memory.block, memory.chunks.size(), [&](std::size_t i) {
+                        return rmm::detail::physical_memory::import_descriptor(
+                          device.value(), memory.block.chunk_bytes, memory.chunks[i].get());
+                      }}
   {}
 
   /// Maps the chunks of fabric handles, one for each chunk, in order. Throws as the constructor for descriptors.

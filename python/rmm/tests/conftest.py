@@ -183,6 +183,20 @@ def device_alone(started_programs: dict[str, Future[Result]]) -> None:
 
 
 @pytest.fixture
+def open_descriptors() -> Callable[[], int]:
+    """A function that counts the open descriptors without pipes, of which other threads have some to the programs of tests."""
+
+    def count() -> int:
+        targets = []
+        for each in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):  # it has been closed meanwhile
+                targets.append(os.readlink(each))
+        return sum(not target.startswith("pipe:") for target in targets)
+
+    return count
+
+
+@pytest.fixture
 def cuda() -> rmm.mr.CudaMemoryResource:
     return rmm.mr.CudaMemoryResource()
 

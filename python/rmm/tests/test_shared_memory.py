@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import pickle
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,6 @@ def shared(pool: rmm.mr.ElasticPoolMemoryResource) -> rmm.DeviceBuffer:
     del before
     buffer.copy_from_host(bytes(range(256)) * (5 * MIB // 256))
     return buffer
-
-
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_imported_memory_is_the_same_memory(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
@@ -89,7 +85,9 @@ def test_imported_memory_is_not_copied(pool: rmm.mr.ElasticPoolMemoryResource, s
         imported.__dlpack__(dl_device=(2, 7))
 
 
-def test_descriptors_are_closed_once(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+def test_descriptors_are_closed_once(
+    pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer, open_descriptors: Callable[[], int]
+) -> None:
     pool.export_descriptors(shared.ptr, shared.size).close()  # opens descriptors that the process keeps
     before = open_descriptors()
     exported = pool.export_descriptors(shared.ptr, shared.size)
@@ -158,6 +156,11 @@ def test_memory_that_was_not_exported_is_refused(
         ExportedMemory(0, 1000, exported.chunk_bytes),
         ExportedMemory(exported.offset_bytes, exported.nbytes, exported.chunk_bytes, (-1,) * len(exported.descriptors)),
         ExportedMemory(0, 1000, exported.chunk_bytes, (), (b"too short",)),
+        ExportedMemory(0, 1000, exported.chunk_bytes, (), (b"",)),
+        ExportedMemory(0, 1000, exported.chunk_bytes, (), (bytes(65),)),
+        ExportedMemory(0, 1000, exported.chunk_bytes, (), (bytes(64),)),  # no memory has this name
+        ExportedMemory(0, 1000, exported.chunk_bytes, (), (bytes(64), bytes(64))),
+        ExportedMemory(0, exported.chunk_bytes + 1, exported.chunk_bytes, (), (bytes(64), bytes(63))),
     ):
         with pytest.raises(RuntimeError):
             ImportedMemory(bad)

@@ -559,7 +559,8 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         """Export a block to other processes of this machine. The pool must have been made with `share_descriptors`.
 
         The block has to stay allocated as long as others use it. Others can access whole chunks, with other memory in them. The part
-        of the pool with this block cannot be paused any more.
+        of the pool with this block cannot be paused any more. Send the object with `multiprocessing`, which then refuses processes of
+        other users. If you send the numbers yourself, check who gets them.
 
         Parameters
         ----------
@@ -584,7 +585,7 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         >>> pool = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
         >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
         >>> with pool.export_descriptors(buffer.ptr, buffer.size) as exported:
-        ...     descriptors = exported.descriptors  # send them with socket.send_fds()
+        ...     descriptors = exported.descriptors  # what multiprocessing sends, as in `queue.put(exported)`
         """
         return export_by(c_export_descriptors, self, ptr, nbytes)
 
@@ -592,7 +593,8 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         """Export a block to other machines of the same fabric. The pool must have been made with `share_fabric`.
 
         The block has to stay allocated as long as others use it. Others can access whole chunks, with other memory in them. The part
-        of the pool with this block cannot be paused any more.
+        of the pool with this block cannot be paused any more. Nobody checks the user who imports fabric handles: send them only to
+        processes that you trust.
 
         Parameters
         ----------
