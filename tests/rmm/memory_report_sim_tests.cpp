@@ -135,8 +135,9 @@ TEST_F(MemoryReport, HasTheRungsThatWereTried)
   EXPECT_EQ(e.report()->tries_of(recovery_rung::remap), 0U);
   EXPECT_EQ(e.report()->pool.recovery[recovery_rung::grow].tried, 3U);
   EXPECT_EQ(e.report()->pool.recovery.failures, 2U);
-  expect_text(
-    e, "tried: reclaim 2 times, grow 2 times, trim 2 times, synchronize 2 times, callback 2 times; 2 failures of this pool so far");
+  expect_text(e,
+              "tried: reclaim 2 times, grow 2 times, trim 2 times, synchronize 2 times, callback 2 times; 2 failures "
+              "of this pool so far");
 }
 
 TEST_F(MemoryReport, StandsOnceInTheTextOfAPoolOverAPool)

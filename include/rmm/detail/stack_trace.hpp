@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/frame_walk.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/config.hpp>
@@ -32,12 +33,26 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Writes up to `capacity` return addresses of the current call stack to `frames`, innermost first. Returns their number.
-[[nodiscard]] RMM_COLD inline std::size_t capture_frames([[maybe_unused]] void** frames,
-                                                         [[maybe_unused]] std::size_t capacity) noexcept
+/// Writes up to `capacity` return addresses of the current call stack to `frames`, innermost first; the first one is in this function.
+/// Returns their number.
+[[nodiscard]] RMM_OUT_OF_LINE inline std::size_t capture_frames([[maybe_unused]] void** frames,
+                                                                [[maybe_unused]] std::size_t capacity) noexcept
 {
 #if defined(RMM_ENABLE_STACK_TRACES)
-  return static_cast<std::size_t>(detail::max(0, ::backtrace(frames, static_cast<int>(capacity))));
+#if defined(RMM_DETAIL_HAS_FRAME_WALK)
+  auto const here  = registers_here();
+  auto* const walk = shared_frame_walk();
+  frame_walk::result found{0, unwind_rule::kind::unknown};
+  if (walk != nullptr) { found = walk->walk(here, frames, capacity); }
+  if (found.end == unwind_rule::kind::last) { return found.frames; }
+#endif
+  auto count = static_cast<std::size_t>(detail::max(0, ::backtrace(frames, static_cast<int>(capacity))));
+#if defined(RMM_DETAIL_HAS_FRAME_WALK)
+  if (found.end == unwind_rule::kind::missing) { count = walk->learn(here, frames, count, capacity); }
+  // If a call above were the last thing done, the frame of `here` could be gone while it runs.
+  asm volatile("" : "+r"(count));
+#endif
+  return count;
 #else
   return 0;
 #endif

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../../support/unwind_chain.hpp"
+
 #include <rmm/detail/stack_trace.hpp>
 
 #include <dlfcn.h>
@@ -6,11 +8,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <ostream>
 #include <sstream>
 #include <streambuf>
 #include <string>
+#include <thread>
 #include <type_traits>
+#include <vector>
 
 namespace {
 
@@ -71,6 +76,76 @@ TEST(StackTrace, NamesFunctionsOfSharedObjectsAndTheObjects)
   std::ostream out{&buffer};
   out.flush();
   EXPECT_THAT(buffer.text, ::testing::ContainsRegex("#[0-9]+ in std::ostream::flush\\(\\) from [^\n]*libstdc\\+\\+"));
+}
+
+using rmm::test::captured_stack;
+using rmm::test::stack_of_chain;
+
+TEST(StackTrace, IsThatOfBacktrace)
+{
+  for (unsigned seed = 0; seed != 500; ++seed) {
+    auto const stack = stack_of_chain(seed);
+    EXPECT_TRUE(stack.is_right()) << "seed " << seed << "\n" << stack;
+    EXPECT_TRUE(stack.is_kept()) << "seed " << seed << "\n" << stack;
+  }
+}
+
+TEST(StackTrace, IsThatOfBacktraceInThreads)
+{
+  std::vector<std::thread> threads;
+  for (unsigned thread = 0; thread != 4; ++thread) {
+    threads.emplace_back([=] {
+      for (unsigned seed = 1000 * thread; seed != 1000 * thread + 200; ++seed) {
+        auto const stack = stack_of_chain(seed);
+        EXPECT_TRUE(stack.is_right()) << "seed " << seed << "\n" << stack;
+      }
+    });
+  }
+  for (auto& each : threads) { each.join(); }
+}
+
+TEST(StackTrace, IsThatOfBacktraceInAHandlerOfSignals)
+{
+  static captured_stack last;
+  static_cast<void>(captured_stack::here());  // the first call allocates
+  auto const previous = std::signal(SIGUSR1, [](int) { last = captured_stack::here(); });
+  for (int i = 0; i != 3; ++i) {
+    std::raise(SIGUSR1);
+    EXPECT_TRUE(last.is_right()) << last;
+  }
+  std::signal(SIGUSR1, previous);
+}
+
+__attribute__((noinline)) captured_stack from_shared_place()
+{
+  auto stack = captured_stack::here();
+  asm volatile("");
+  return stack;
+}
+__attribute__((noinline)) captured_stack from_small_caller()
+{
+  auto stack = from_shared_place();
+  asm volatile("");
+  return stack;
+}
+__attribute__((noinline)) captured_stack from_large_caller()
+{
+  char volatile space[600];
+  space[0]   = 1;
+  auto stack = from_shared_place();
+  asm volatile("" : : "r"(space[0]));
+  return stack;
+}
+
+TEST(StackTrace, TellsCallersOfOnePlaceApart)
+{
+  for (int i = 0; i != 4; ++i) {
+    auto const small = from_small_caller();
+    auto const large = from_large_caller();
+    EXPECT_TRUE(small.is_right() && large.is_right());
+    EXPECT_EQ(small.frame(2), large.frame(2));  // in from_shared_place()
+    EXPECT_NE(small.frame(3), large.frame(3));
+  }
 }
 
 #else
