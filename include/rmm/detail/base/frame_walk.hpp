@@ -33,8 +33,8 @@ namespace detail {
 /// address belongs to (without a lock), and compares a hash of all that the rule was read from with what is there now. Code that a stack
 /// returns to cannot be unloaded meanwhile.
 ///
-/// The places of the cache are shared by all threads, without a lock. The hash of a place also contains its other words. So a place that
-/// another thread is writing looks like one whose object has changed, and memory orders may be relaxed.
+/// Order: the places of the cache are shared by all threads, without a lock. The hash of a place also contains its other words. So a place
+/// that another thread is writing looks like one whose object has changed, and all orders may be relaxed.
 class frame_walk {
  public:
   /// What the dynamic linker says of an address: the layout of glibc's dl_find_object, which is part of its interface.
