@@ -372,8 +372,10 @@ TEST(LongLife, EndsAsFastAndAsSmallAsItBegins)
 {
   auto const processes = std::atoi(variable("RMM_SOAK_PROCESSES", "1").c_str());
   if (processes > 1) { return run_in_processes(processes); }
-  auto const configuration = variable("RMM_SOAK_RESOURCE", "pool,initial=64MiB,max=4GiB");
-  auto const devices       = std::atoi(variable("RMM_SOAK_DEVICES", "1").c_str());
+  auto const devices = std::atoi(variable("RMM_SOAK_DEVICES", "1").c_str());
+  // The more devices, the more seldom all threads of one hold much. So these pools are large enough from the beginning.
+  auto const usual         = devices == 1 ? "pool,initial=64MiB,max=4GiB" : "pool,initial=1GiB,max=4GiB";
+  auto const configuration = variable("RMM_SOAK_RESOURCE", usual);
   ASSERT_TRUE(devices >= 1 && devices <= rmm::get_num_cuda_devices()) << devices;
   pools_of_devices const pools{configuration, devices};
   auto const seconds = std::strtod(variable("RMM_SOAK_SECONDS", RMM_USUAL_SOAK_SECONDS).c_str(), nullptr);

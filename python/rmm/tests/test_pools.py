@@ -185,7 +185,7 @@ def test_out_of_memory_has_a_report(
     assert report.pool["failures"] == 1
     assert 0 <= report.fragmentation < 0.1
     assert report.device_total_bytes == rmm.mr.available_device_memory()[1]
-    assert report.tries == {"reclaim": 1, "grow": 1, "synchronize": 1, "callback": 0}
+    assert report.tries == {"reclaim": 1, "grow": 1, "trim": 1, "synchronize": 1, "callback": 0}
     assert (report.tags_tracked, report.holders) == (True, [Holder("loader", 1024, 1)])
     assert f"({8 * MIB} bytes)" in str(caught.value)
     del live
@@ -217,6 +217,14 @@ def test_tries_of_recovery_rungs_are_counted(cuda: rmm.mr.CudaMemoryResource) ->
         rmm.DeviceBuffer(size=8 * MIB, mr=pool)
     assert pool.recovery_figures()["grow"] == (2, 1)
     assert pool.figures()["failures"] == 1
+    del buffer
+
+
+def test_a_bounded_pool_gives_unused_blocks_back_to_make_room(cuda: rmm.mr.CudaMemoryResource) -> None:
+    pool = rmm.mr.PoolMemoryResource(cuda, 256, 1024)
+    buffer = rmm.DeviceBuffer(size=1024, mr=pool)
+    assert pool.recovery_figures()["trim"] == RungFigures(tried=1, served=1)
+    assert pool.pool_size() == 1024
     del buffer
 
 

@@ -364,6 +364,9 @@ class basic_cache_set {
     scope.stay();
   }
 
+  /// Whether all caches are closed since a search, until their owners come (S4).
+  [[nodiscard]] bool are_closed() const noexcept { return no_run_of_ != range_set::no_limit; }
+
   /// Whether no run of neighbours is as large, as far as a search has found and nothing has changed since.
   [[nodiscard]] bool has_no_run_of(std::size_t bytes) const noexcept { return no_run_of_ <= bytes; }
 

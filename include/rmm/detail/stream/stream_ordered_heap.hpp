@@ -385,17 +385,14 @@ class basic_stream_ordered_heap {
   {
     context_scope const with_context{home_device()};
     detail::mutex_lock const lock{mutex_};
-    if (wanted.edges != nullptr) {
-      all_closed const closed{caches_};
-      shared_.poll(max_value<std::size_t>);
-      return search_.list_pieces(wanted).runs();
-    }
-    if (search_.knows_no_run_of(wanted.least_bytes)) { return {}; }
+    bool const by_size = wanted.edges == nullptr;
+    if (by_size && search_.knows_no_run_of(wanted.least_bytes)) { return {}; }
     all_closed closed{caches_};
     shared_.poll(max_value<std::size_t>);
-    if (!search_.may_have_run_of(wanted.least_bytes, closed)) { return {}; }
-    auto runs = search_.list_pieces(wanted).runs();
-    if (runs.empty() && wanted.with_unfenced) { caches_.note_no_run_of(wanted.least_bytes, closed); }
+    if (by_size && free_.bound_of_runs() < wanted.least_bytes) { return {}; }
+    auto runs             = search_.list_pieces(wanted).runs();
+    bool const found_none = by_size && wanted.with_unfenced && runs.empty();
+    if (found_none && caches_.are_closed()) { caches_.note_no_run_of(wanted.least_bytes, closed); }
     return runs;
   }
 
