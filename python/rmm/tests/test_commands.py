@@ -208,6 +208,7 @@ def test_the_doctor_names_memory_that_ucx_sends_through_the_host(
     if named and is_installed:
         assert f"UCX sends memory of {named} through the host" in advice
         assert "\n    export UCX_RNDV_PIPELINE_ERROR_HANDLING=y\n" in advice
+        assert "may corrupt data. Memory of 'pool' needs no option" in advice
     else:
         assert "UCX" not in advice
 
