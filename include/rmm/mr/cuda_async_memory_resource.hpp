@@ -28,7 +28,9 @@ namespace mr {
 /// A resource that allocates from its own memory pool of the driver (cudaMallocFromPoolAsync). Use it to leave pooling to the driver.
 ///
 /// Other pools cannot use the memory that this pool has cached. The driver orders reuse between streams. When the program synchronises,
-/// the driver gives memory above the release threshold back to the device. UCX sends this memory to other processes through the host; see
+/// the driver gives memory above the release threshold back to the device.
+///
+/// UCX, as Dask uses it, sends this memory from device to device only with UCX_RNDV_PIPELINE_ERROR_HANDLING=y, else through the host; see
 /// docs/dask.md.
 ///
 /// @code{.cpp}

@@ -69,8 +69,8 @@ enum class paused_contents {
 /// device. One allocation keeps a whole chunk in the pool, so with small chunks more memory can go back. Large chunks are mapped faster, so
 /// large requests get larger chunks; see docs/elastic-pool.md.
 ///
-/// UCX with error handling, as in Dask, sends this memory to other processes through the host. Use pool_memory_resource over
-/// cuda_memory_resource for what it sends; see docs/dask.md.
+/// UCX, as Dask uses it, sends this memory from device to device only with UCX_RNDV_PIPELINE_ERROR_HANDLING=y, else through the host; see
+/// docs/dask.md.
 ///
 /// If the device has no virtual memory, the pool is plain: it grows by blocks of cudaMalloc, as pool_memory_resource does, and gives back
 /// blocks that are wholly free. Each such pool logs that.

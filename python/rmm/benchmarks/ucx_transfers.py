@@ -7,6 +7,7 @@ Each resource has two processes of its own, the sender on device 0 and the recei
 
     python benchmarks/ucx_transfers.py
     python benchmarks/ucx_transfers.py cuda elastic --mib 64 --verbose
+    UCX_RNDV_PIPELINE_ERROR_HANDLING=y python benchmarks/ucx_transfers.py elastic cuda_async
     UCX_TLS=tcp,cuda_copy python benchmarks/ucx_transfers.py
 
 The steps: one block, sent again and again; eight blocks at once; blocks that were allocated after the resource gave its

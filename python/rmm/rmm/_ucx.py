@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells whether UCX can send the memory of a resource from device to device.
+"""Tells whether UCX sends the memory of a resource from device to device.
 
-UCX 1.21 exports memory of elastic pools and of the driver's pools by fabric handles only. Without them it sends such memory
-through the host. Memory of `cudaMalloc` goes from device to device: docs/measurements/2026-11-27-h200.md.
+UCX 1.21 exports memory of elastic pools and of the driver's pools by fabric handles only. Without them it copies such memory
+from device to device in pieces if `OPTION` is set, and else sends it through the host. Memory of `cudaMalloc` always goes from
+device to device: docs/measurements/2026-11-27-h200.md.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.util import find_spec
 from typing import Any
@@ -18,7 +20,10 @@ from rmm.mr import (
     ElasticPoolMemoryResource,
 )
 
-__all__ = ["is_installed", "mapped_memory"]
+__all__ = ["OPTION", "is_installed", "mapped_memory", "option_is_set"]
+
+OPTION = "UCX_RNDV_PIPELINE_ERROR_HANDLING"  # a variable of the environment, which UCX reads when it starts
+_yes = ("y", "yes", "on", "1")  # what UCX takes, in any case
 
 _mapped = ("elastic", "cuda_async", "cuda_async_view")  # names in configurations
 _default_upstreams = {"cached": "cuda_async"}
@@ -30,8 +35,13 @@ def is_installed() -> bool:
     return find_spec("ucxx") is not None
 
 
+def option_is_set(default: str = "") -> bool:
+    """Returns whether `OPTION` is on. `default` is its value if the environment has none."""
+    return os.environ.get(OPTION, default).lower() in _yes
+
+
 def mapped_memory(resource: Any) -> str:
-    """Returns the name of the resource below `resource` whose memory UCX sends through the host; empty if there is none.
+    """Returns the name of the resource below `resource` whose memory UCX sends slowly without `OPTION`, or "".
 
     Parameters
     ----------

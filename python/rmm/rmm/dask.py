@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import dask.config
 from distributed import WorkerPlugin
 from distributed.protocol import dask_deserialize, dask_serialize
 from distributed.protocol.cuda import cuda_deserialize, cuda_serialize
@@ -67,8 +68,8 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
     Until it ends, the plug-in keeps the worker's earlier resource. If that is a pool, it keeps its memory beside that of the
     new resource. So do not give workers a pool before they get the plug-in.
 
-    A worker logs a warning if it talks UCX and its resource is an elastic pool or a pool of the driver, which UCX sends through
-    the host. Use "pool" there.
+    A worker logs a warning if it talks UCX, its resource is an elastic pool or a pool of the driver, and UCX sends that memory
+    through the host because UCX_RNDV_PIPELINE_ERROR_HANDLING is not set. Set it to `y` where you start Dask; see docs/dask.md.
 
     Parameters
     ----------
@@ -159,15 +160,28 @@ class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does n
 
 
 def _warn_of_slow_transfers(worker: Any) -> None:
-    """Logs a warning if the worker talks UCX and its resource has memory that UCX sends through the host."""
+    """Logs a warning if the worker talks UCX and its resource has memory that UCX sends through the host.
+
+    The option that prevents this cannot be set here: UCX of the worker has started before.
+    """
     if not getattr(worker, "address_safe", "").startswith(("ucx://", "ucxx://")):
+        return
+    if _ucx.option_is_set(_option_in_config()):
         return
     if name := _ucx.mapped_memory(get_current_device_resource()):
         _logger.warning(
-            "UCX sends memory of '%s' through the host, slower than TCP does and far slower than memory of cudaMalloc. "
-            "Use RMMPlugin('pool'), or protocol='tcp'; see docs/dask.md.",
+            "UCX sends memory of '%s' through the host, slower than TCP does. Set %s=y in the environment before Dask starts, "
+            "or use RMMPlugin('pool'); see docs/dask.md.",
             name,
+            _ucx.OPTION,
         )
+
+
+def _option_in_config() -> str:
+    """Returns what Dask's configuration, which UCX gets where the environment says nothing, has for the option of UCX."""
+    settings = dask.config.get("distributed-ucxx.environment", None) or {}
+    named = {"UCX_" + name.upper().replace("-", "_"): value for name, value in settings.items()}
+    return str(named.get(_ucx.OPTION, ""))
 
 
 def _first_answer(resource: Any, question: str) -> int:

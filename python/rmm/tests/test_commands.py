@@ -201,14 +201,30 @@ def advice_of_the_doctor(capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_doctor_names_memory_that_ucx_sends_through_the_host(
     text: str, named: str, is_installed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(_ucx.OPTION, raising=False)
     monkeypatch.setattr(_ucx, "is_installed", lambda: is_installed)
     rmm.mr.set_current_device_resource(rmm.mr.ConfiguredMemoryResource(text))
     advice = advice_of_the_doctor(capsys)
     if named and is_installed:
         assert f"UCX sends memory of {named} through the host" in advice
-        assert 'export RMM_RESOURCE="pool"' in advice
+        assert "\n    export UCX_RNDV_PIPELINE_ERROR_HANDLING=y\n" in advice
+        assert "may corrupt data. Memory of 'pool' needs no option" in advice
     else:
         assert "UCX" not in advice
+
+
+@pytest.mark.parametrize(
+    ("value", "is_set"),
+    [("y", True), ("Yes", True), ("ON", True), ("1", True), ("n", False), ("0", False), ("true", False), ("", False)],
+)
+def test_the_doctor_says_nothing_of_ucx_if_its_option_is_set(
+    value: str, is_set: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """UCX 1.21 takes these four words for yes, in any case, and refuses "true"."""
+    monkeypatch.setenv("UCX_RNDV_PIPELINE_ERROR_HANDLING", value)
+    monkeypatch.setattr(_ucx, "is_installed", lambda: True)
+    rmm.mr.set_current_device_resource(rmm.mr.ElasticPoolMemoryResource())
+    assert ("UCX" in advice_of_the_doctor(capsys)) == (not is_set)
 
 
 def test_ucx_is_found_without_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,6 +237,7 @@ def test_ucx_is_found_without_an_import(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_doctor_looks_below_adaptors_and_pools(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(_ucx.OPTION, raising=False)
     monkeypatch.setattr(_ucx, "is_installed", lambda: True)
     pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaAsyncMemoryResource())
     rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(pool))
@@ -230,6 +247,7 @@ def test_the_doctor_looks_below_adaptors_and_pools(
 def test_the_doctor_does_not_recommend_a_pool_alone_that_ucx_sends_through_the_host(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(_ucx.OPTION, raising=False)
     monkeypatch.setattr(_ucx, "is_installed", lambda: True)
     rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
     advice = advice_of_the_doctor(capsys)

@@ -30,6 +30,7 @@ if find_spec("distributed") is None:
 if cuda_backend == "sim":
     sys.path.insert(0, str(Path(__file__).with_name("simulated_nvml")))  # before Dask imports NVML
 
+import dask.config
 import distributed.diagnostics.rmm
 from distributed.protocol.serialize import deserialize, merge_and_deserialize, serialize, serialize_and_split
 
@@ -217,18 +218,49 @@ def test_a_resource_that_does_not_fit_changes_nothing() -> None:
     ],
 )
 def test_a_worker_warns_of_memory_that_ucx_sends_through_the_host(
-    protocol: str, text: str, named: str, caplog: pytest.LogCaptureFixture
+    protocol: str, text: str, named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.delenv("UCX_RNDV_PIPELINE_ERROR_HANDLING", raising=False)
     RMMPlugin(text).setup(worker(f"{protocol}://127.0.0.1:1234"))
     warnings = [record.getMessage() for record in caplog.records if record.name == "distributed.worker.rmm"]
     assert len(warnings) == bool(named)
     assert all(f"memory of '{named}' through the host" in warning for warning in warnings)
+    assert all("Set UCX_RNDV_PIPELINE_ERROR_HANDLING=y in the environment" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(
+    ("in_environment", "in_config", "is_set"),
+    [
+        ("y", {}, True),
+        ("n", {}, False),
+        ("n", {"rndv-pipeline-error-handling": "y"}, False),  # the environment counts more
+        (None, {"rndv-pipeline-error-handling": "y"}, True),
+        (None, {"RNDV_PIPELINE_ERROR_HANDLING": "y"}, True),
+        (None, {"rndv-pipeline-error-handling": "n"}, False),
+        (None, {"rndv-scheme": "y"}, False),
+        (None, None, False),
+    ],
+)
+def test_a_worker_does_not_warn_if_ucx_has_the_option(
+    in_environment: str | None,
+    in_config: dict[str, str] | None,
+    is_set: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.delenv("UCX_RNDV_PIPELINE_ERROR_HANDLING", raising=False)
+    if in_environment is not None:
+        monkeypatch.setenv("UCX_RNDV_PIPELINE_ERROR_HANDLING", in_environment)
+    with dask.config.set({"distributed-ucxx.environment": in_config}):
+        RMMPlugin("elastic").setup(worker("ucx://127.0.0.1:1234"))
+    assert ("through the host" in caplog.text) == (not is_set)
 
 
 def test_a_worker_warns_of_the_resource_that_it_had(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("RMM_RESOURCE", raising=False)
+    monkeypatch.delenv("UCX_RNDV_PIPELINE_ERROR_HANDLING", raising=False)
     rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(rmm.mr.ElasticPoolMemoryResource()))
     RMMPlugin().setup(worker("ucx://127.0.0.1:1234"))
     assert "memory of 'elastic' through the host" in caplog.text

@@ -74,7 +74,7 @@ cdef class ManagedMemoryResource(DeviceMemoryResource):
 cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
     """A resource that allocates from its own pool of the driver (`cudaMallocAsync`).
 
-    UCX sends this memory to other processes through the host: see docs/dask.md.
+    UCX, as Dask uses it, sends this memory fast only with an option: see docs/dask.md.
 
     Parameters
     ----------

@@ -307,7 +307,7 @@ cdef class KeptContents:
 cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     """A pool over CUDA's virtual memory. It grows in place, loses little memory to fragmentation, and gives memory back to the device.
 
-    UCX with error handling, as in Dask, sends this memory to other processes through the host: see docs/dask.md.
+    UCX, as Dask uses it, sends this memory fast only with an option: see docs/dask.md.
 
     Parameters
     ----------
