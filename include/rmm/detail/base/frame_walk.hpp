@@ -7,7 +7,15 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
-#if defined(__x86_64__) && defined(__LP64__) && defined(__linux__) && defined(__GNUC__)
+// Not for MemorySanitizer, which does not see what glibc and the functions of a stack write.
+#if defined(__has_feature)
+#if __has_feature(memory_sanitizer)
+#define RMM_DETAIL_HAS_MEMORY_SANITIZER
+#endif
+#endif
+
+#if defined(__x86_64__) && defined(__LP64__) && defined(__linux__) && defined(__GNUC__) && \
+  !defined(RMM_DETAIL_HAS_MEMORY_SANITIZER)
 #define RMM_DETAIL_HAS_FRAME_WALK
 #include <dlfcn.h>
 #endif
@@ -288,7 +296,9 @@ class frame_walk {
 [[nodiscard]] RMM_ALWAYS_INLINE frame_registers registers_here() noexcept
 {
   frame_registers here;
-  asm volatile("lea 0f(%%rip), %0\n0:\n\tmov %%rsp, %1\n\tmov %%rbp, %2" : "=a"(here.pc), "=c"(here.sp), "=d"(here.fp));
+  asm volatile(  // in either syntax of the assembler
+    "lea {0f(%%rip), %0|%0, [rip+0f]}\n0:\n\tmov {%%rsp, %1|%1, rsp}\n\tmov {%%rbp, %2|%2, rbp}"
+    : "=a"(here.pc), "=c"(here.sp), "=d"(here.fp));
   return here;
 }
 

@@ -494,12 +494,13 @@ class unwind_table {
     return common_of_entry(entry_of(number));
   }
 
-  /// Returns a number that goes with `seed` and with all that rule() reads for this function except the CIE, if that is in the first
-  /// `bytes` bytes of its entry. Requires number < size().
+  /// Returns a number that goes with `seed`, the place of the table, and all that rule() reads for this function except the CIE, if that is
+  /// in the first `bytes` bytes of its entry. Requires number < size().
   [[nodiscard]] std::uint64_t fingerprint(std::uint32_t number, std::uint32_t bytes, std::uint64_t seed) const noexcept
   {
     auto const* const entry = entry_of(number);
-    return fingerprint(entry, min_of(bytes, size_of_entry(entry)), seed, load_unaligned<std::uint64_t>(row(number)));
+    auto const place        = mix(seed, address_of(header_));  // the table itself has only relative addresses
+    return fingerprint(entry, min_of(bytes, size_of_entry(entry)), place, load_unaligned<std::uint64_t>(row(number)));
   }
 
   /// Returns the same for the whole CIE at `common`.

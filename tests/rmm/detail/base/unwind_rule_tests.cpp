@@ -232,6 +232,18 @@ TEST(UnwindTable, HasAFingerprintOfEachByteThatARuleDependsOn)
   EXPECT_NE(table.fingerprint(0, read.bytes, 8), table.fingerprint(0, read.bytes, 7));
 }
 
+/// A library may come back at another place, where another of its functions returns to an address that is known.
+TEST(UnwindTable, HasAnotherFingerprintAtAnotherPlace)
+{
+  made_object here{{with_frame_pointer()}};
+  made_object there{{with_frame_pointer()}};
+  unwind_table const one{here.table()};
+  unwind_table const other{there.table()};
+  auto const bytes = one.rule(0, here.code(0, 4)).bytes;
+  EXPECT_EQ(bytes, other.rule(0, there.code(0, 4)).bytes);
+  EXPECT_NE(one.fingerprint(0, bytes, 7), other.fingerprint(0, bytes, 7));
+}
+
 TEST(UnwindRule, LeadsToTheCaller)
 {
   std::uintptr_t stack[16]{};
