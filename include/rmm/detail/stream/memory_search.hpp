@@ -77,9 +77,10 @@ class basic_memory_search {
     if (!caches_.try_claim(who.cache)) { throw std::bad_alloc{}; }
     scope_guard cancel{[&]() noexcept { caches_.return_claim(who.cache); }};
     taken_range taken{};
-    if (!through_cache) { taken = take_exact_own(bytes, own); }  // 2
+    auto const polls = unasked_ == most_unasked ? most_polls + 2 * most_unasked : most_polls;  // catches up
+    if (!through_cache) { taken = take_exact_own(bytes, own); }                                // 2
     if (!through_cache && !taken) {
-      shared_.poll(most_polls);
+      shared_.poll(polls);
       if (who.cache != nullptr && caches_.give_kept(*who.cache, who.stream)) { own = shared_.find(who.identity); }
       taken = shared_.take_own_or_idle(bytes, own);  // 2
       if (!taken && who.cache != nullptr) {

@@ -155,6 +155,26 @@ TEST_F(KeptBlocksSim, OneReachedEventDoesNotFreeLaterMemory)
   heap.deallocate(all, nearly_all, other);
 }
 
+TEST_F(KeptBlocksSim, EventsDoNotPileUpWhileTheDeviceLagsBehind)
+{
+  foreign_stream const foreign;
+  use_often(foreign);
+  auto const events = [] { return cudasim::calls("cudaEventCreateWithFlags") - cudasim::calls("cudaEventDestroy"); };
+  auto const use    = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      void* const ptr = heap.allocate(large, foreign);
+      write(ptr, large, foreign);
+      heap.deallocate(ptr, large, foreign);
+      while (cudasim::pending(foreign) > 20) { ASSERT_TRUE(cudasim::step(foreign)); }
+    }
+  };
+  use(500);
+  auto const before = events();
+  use(2000);
+  EXPECT_LE(events(), before + 20);
+  cudasim::run_until_idle();
+}
+
 TEST_F(KeptBlocksSim, AStreamAsksNoMoreEventsWhileTheDeviceStandsStill)
 {
   foreign_stream const foreign;
