@@ -383,6 +383,19 @@ TEST_F(RecoveryByTrimming, KeepsBlocksThatDoNotMakeEnoughRoom)
   mr.deallocate(held, 2 * MiB, stream);
 }
 
+TEST_F(RecoveryByTrimming, TakesBackWhatDidNotHelp)
+{
+  pool mr{&upstream, 2 * MiB, 4 * MiB};
+  upstream.refuse_above(2 * MiB);
+  for (int i = 0; i != 3; ++i) {
+    EXPECT_THROW(static_cast<void>(mr.allocate(3 * MiB, stream)), rmm::out_of_memory);
+    expect_blocks(mr, 1, 2 * MiB);
+  }
+  upstream.refuse_above(0);
+  void* const ptr = mr.allocate(2 * MiB, stream);
+  mr.deallocate(ptr, 2 * MiB, stream);
+}
+
 TEST_F(RecoveryByTrimming, GivesNothingBackWithoutAMaximum)
 {
   pool mr{&upstream, MiB};

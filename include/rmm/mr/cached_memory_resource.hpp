@@ -169,8 +169,8 @@ class cached_memory_resource final : public detail::growing_pool,
   /// Gives free blocks above a size back in the order of `stream`, if it can. Returns whether there were any.
   bool try_give_back(std::size_t larger_than, cuda_stream_view stream, leaving when)
   {
-    rmm::detail::device_scope const at_home{this->upstream_.device()};
     if (!source_.can_give_back(stream)) { return false; }
+    rmm::detail::device_scope const at_home{this->upstream_.device()};
     return source_.give_back(source_.unused_blocks(0, larger_than), stream, when) != 0;
   }
 

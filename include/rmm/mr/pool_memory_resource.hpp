@@ -128,18 +128,24 @@ class pool_memory_resource final : public detail::growing_pool,
   }
 
   /// If the maximum is in the way, gives back as many unused blocks as make room for the request, and grows. The host waits for the work
-  /// that used these blocks.
+  /// that used these blocks. If upstream then refuses the request, takes as much again as was given back.
   [[nodiscard]] void* try_trim(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
   {
     if (!can_make_room(bytes, stream, false)) { return nullptr; }
     rmm::detail::device_scope const at_home{this->upstream_.device()};
     rmm::detail::capture_exemption const exemption;
+    std::size_t given{};
     try {
-      source_.trim(*source_.maximum() - bytes);
+      given = source_.trim(*source_.maximum() - bytes);
     } catch (std::exception const&) {  // a stream cannot be made, or host memory ran out
       return nullptr;
     }
-    return source_.room() >= bytes ? try_grow(bytes, stream, reason) : nullptr;
+    void* const ptr = source_.room() >= bytes ? try_grow(bytes, stream, reason) : nullptr;
+    if (ptr == nullptr && given != 0) {
+      detail::failure_reason of_another_block;
+      static_cast<void>(source_.try_add(given, 0, stream, of_another_block));
+    }
+    return ptr;
   }
 
   [[nodiscard]] bool could_trim_idle(std::size_t bytes, cuda_stream_view stream) override

@@ -3,6 +3,7 @@
 
 #include <rmm/detail/base/file_descriptor.hpp>
 #include <rmm/detail/config.hpp>
+#include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/mr/shared_memory.hpp>
 
@@ -129,6 +130,8 @@ namespace mr {
 inline void send_descriptors(int socket, exported_descriptors const& memory)
 {
   rmm::detail::expect_peer_of_same_user(socket);
+  RMM_EXPECTS(!memory.chunks.empty() && memory.chunks.size() == memory.block.chunks(),
+              "The exported memory does not have a descriptor for each of its chunks: was it moved from?");
   for (auto const& chunk : memory.chunks) {
     auto block = memory.block;
     rmm::detail::chunk_message{block}.send(socket, chunk.get());
@@ -137,11 +140,16 @@ inline void send_descriptors(int socket, exported_descriptors const& memory)
 
 /// Receives what send_descriptors() sent at the other end of `socket`. Programs that this one starts do not inherit the descriptors.
 ///
-/// Throws as send_descriptors() does, and std::system_error with EPROTO for anything else than one descriptor for each chunk. What had
+/// Throws as send_descriptors() does, std::system_error with EINVAL if the socket has SO_PASSCRED, and with EPROTO for anything else than one descriptor for each chunk. What had
 /// arrived is closed. Only imported_memory finds out whether the descriptors are memory of that size.
 [[nodiscard]] inline exported_descriptors receive_descriptors(int socket)
 {
   rmm::detail::expect_peer_of_same_user(socket);
+  int passes_credentials{};
+  ::socklen_t size = sizeof passes_credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PASSCRED, &passes_credentials, &size) == 0 && passes_credentials != 0) {
+    rmm::detail::throw_socket_error(EINVAL, "The socket has SO_PASSCRED, which takes the place of descriptors");
+  }
   exported_descriptors memory;
   do {
     shared_block block{};

@@ -17,7 +17,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import dask.config
 from distributed import WorkerPlugin
 from distributed.protocol import dask_deserialize, dask_serialize
 from distributed.protocol.cuda import cuda_deserialize, cuda_serialize
@@ -179,7 +178,9 @@ def _warn_of_slow_transfers(worker: Any) -> None:
 
 def _option_in_config() -> str:
     """Returns what Dask's configuration, which UCX gets where the environment says nothing, has for the option of UCX."""
-    settings = dask.config.get("distributed-ucxx.environment", None) or {}
+    from dask import config  # distributed needs it, so it is there
+
+    settings = config.get("distributed-ucxx.environment", None) or {}
     named = {"UCX_" + name.upper().replace("-", "_"): value for name, value in settings.items()}
     return str(named.get(_ucx.OPTION, ""))
 

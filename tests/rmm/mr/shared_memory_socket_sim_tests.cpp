@@ -265,6 +265,10 @@ TEST(SharedMemorySockets, SayWhyTheyFail)
   theirs              = file_descriptor{};
   auto const number   = ours.get();
   EXPECT_EQ(error_of([&] { rmm::mr::send_descriptors(number, some_block(1)); }), EPIPE);  // and no signal
+  EXPECT_THROW(rmm::mr::send_descriptors(number, rmm::mr::exported_descriptors{}), rmm::logic_error);
+  int const on = 1;
+  ASSERT_EQ(::setsockopt(number, SOL_SOCKET, SO_PASSCRED, &on, sizeof on), 0);
+  EXPECT_EQ(error_of_receive(number), EINVAL);
   file_descriptor const alone{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   EXPECT_EQ(error_of_receive(alone.get()), ENOTCONN);
 }
