@@ -394,17 +394,13 @@ class stream_cache {
     return true;
   }
 
-  /// Moves all fenced blocks to the ranges, as far as host memory allows. Returns the number of blocks that it found in stacks.
-  std::size_t empty_stacks() noexcept
+  /// Moves all fenced blocks to the ranges, as far as host memory allows.
+  void empty_stacks() noexcept
   {
-    std::size_t found{};
     static_cast<void>(coalesce_fenced());
     for_each_filled([&](std::size_t granules) {
-      if (fenced_[granules] == 0) { return; }
-      found += fenced_[granules];
-      static_cast<void>(shorten_stack(granules, fenced_[granules]));
+      if (fenced_[granules] != 0) { static_cast<void>(shorten_stack(granules, fenced_[granules])); }
     });
-    return found;
   }
 
   /// Returns the number of claims that are held in advance.
