@@ -26,6 +26,7 @@
 #include <rmm/mr/pinned_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
+#include <rmm/recovery.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
@@ -778,6 +779,32 @@ TEST(OneBlockOnTwoDevices, WithoutAnEventIsWaitedForOnTheDeviceOfItsStream)
     EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
   }
   expect_no_violations("taken by device 0");
+  Stepped::begin(0);
+}
+
+TEST(TrimOfOtherDevice, MakesRoomOnTheDeviceOfThePool)
+{
+  Stepped::begin(0, 2);
+  use_device(1);
+  {
+    rmm::mr::cuda_memory_resource upstream;
+    rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&upstream, MiB, 4 * MiB};
+    rmm::cuda_stream const stream;
+    void* const first = mr.allocate(MiB, stream);
+    write(first, MiB, stream, "first owner");
+    mr.deallocate(first, MiB, stream);
+    void* all{};
+    run_on_a_thread_that_ends([&] {  // device 0 is current there
+      all = mr.allocate(4 * MiB, stream);
+      EXPECT_EQ(rmm::get_current_cuda_device().value(), 0);
+    });
+    EXPECT_EQ(contexts(), "1");
+    EXPECT_EQ(device_of(all), 1);
+    EXPECT_EQ(mr.figures().recovery[rmm::recovery_rung::trim].served, 1U);
+    write(all, 4 * MiB, stream, "second owner");
+    run_on_a_thread_that_ends([&] { mr.deallocate(all, 4 * MiB, stream); });
+  }
+  expect_no_violations("a trim from device 0");
   Stepped::begin(0);
 }
 
