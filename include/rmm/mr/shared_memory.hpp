@@ -23,8 +23,8 @@
 /// sends descriptors to the other process over a Unix socket, and handles as bytes. The other process maps the chunks to its own
 /// addresses. Sharing requires a pool that was made for it. It covers whole chunks, with all other blocks in them.
 ///
-/// Whoever has a descriptor or a handle can read and write the chunks. mr/shared_memory_socket.hpp sends descriptors only to processes of
-/// the same user. A program that passes them on by other means has to check who gets them, and from whom it takes them.
+/// A process that has a descriptor or a handle can read and write the chunks. mr/shared_memory_socket.hpp sends descriptors to processes of
+/// the same user only. A program that sends them by other means has to check who gets them, and from whom it takes them.
 
 namespace RMM_NAMESPACE {
 namespace mr {
