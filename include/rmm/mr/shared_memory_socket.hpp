@@ -111,8 +111,8 @@ namespace mr {
 /// Sends an exported block to the process at the other end of `socket`, a connected Unix socket whose calls wait.
 ///
 /// Refuses a process of another user, root included: throws std::system_error with EACCES. The kernel knows the user who connected, or who
-/// called listen() at the other end. Both ends of a socketpair() count as its maker's, whoever has them now. Throws std::system_error also
-/// if the socket fails; then the receiver gets an exception, too.
+/// called listen() at the other end. Both ends of a socketpair() belong to the user who made it, even if another process has one now.
+/// Throws std::system_error also if the socket fails; then the receiver gets an exception, too.
 ///
 /// @code{.cpp}
 /// rmm::mr::elastic_pool_options options;
