@@ -35,7 +35,8 @@ if(RMM_SANITIZE)
       # A test may start a program without sanitizer that loads one of our libraries, which has it.
       ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1:verify_asan_link_order=0
       UBSAN_OPTIONS=print_stacktrace=1
-      TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1)
+      # Tests end hundreds of processes. Each would wait for a second at its end for reports of its other threads.
+      TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1:atexit_sleep_ms=50)
 endif()
 
 # A program that a test starts runs in the emulator, too.
