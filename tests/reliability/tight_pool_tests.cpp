@@ -3,10 +3,11 @@
 // Nearly full pools, as in the rows tight-* of COMPARE_BENCH: several streams keep a share of a bounded pool live, with
 // sizes around 1 MiB and up to 64 MiB.
 //
-// Two claims. First, a request fails only if no run of free neighbours in the whole pool is large enough, even if the
+// Three claims. First, a request fails only if no run of free neighbours in the whole pool is large enough, even if the
 // run lies in the shared lists or in caches of several threads and streams, or has no event yet. The tests know the
 // live blocks, so they know all runs. Second, the pool places blocks so that it does not fail more often than a
-// best-fit pool with one lock that coalesces at each free.
+// best-fit pool with one lock that coalesces at each free. Third, an elastic pool fails only if the chunks without a
+// live block and those that its maximum still allows cannot complete any run of addresses.
 
 #include "../support/best_fit_list.hpp"
 #include "../support/sanitizers.hpp"
@@ -19,6 +20,7 @@
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/recovery.hpp>
 
@@ -156,7 +158,7 @@ std::size_t run_in_turn(Memory& memory, program const& what, std::uint64_t seed)
 /// A model with one lock and one best-fit list, coalesced at each free; every stream can use all of it.
 class model_pool {
  public:
-  explicit model_pool(std::size_t bytes) { free_.add(granule, bytes); }
+  explicit model_pool(program const& what) { free_.add(granule, what.pool_bytes); }
 
   [[nodiscard]] void* allocate(std::size_t bytes, std::size_t)
   {
@@ -181,24 +183,41 @@ struct address_space {
   std::size_t bytes;
 };
 
-/// The pool and its streams: rmm::cuda_streams or foreign ones.
-class tested_pool {
+/// The streams of a program: rmm::cuda_streams or foreign ones.
+class streams_of_program {
  public:
-  explicit tested_pool(program const& what)
-    : pool_{&upstream_, what.pool_bytes, what.pool_bytes},
-      known_(what.known_streams ? all_streams : 0),
-      foreign_(what.known_streams ? 0 : all_streams)
+  explicit streams_of_program(program const& what)
+    : known_(what.known_streams ? all_streams : 0), foreign_(what.known_streams ? 0 : all_streams)
   {
     for (auto& each : foreign_) { EXPECT_EQ(cudaStreamCreateWithFlags(&each, cudaStreamNonBlocking), cudaSuccess); }
-    void* const all = pool_.allocate(what.pool_bytes, stream(0));
-    space_          = {reinterpret_cast<std::uintptr_t>(all), what.pool_bytes};
-    pool_.deallocate(all, what.pool_bytes, stream(0));
   }
-  tested_pool(tested_pool const&)            = delete;
-  tested_pool& operator=(tested_pool const&) = delete;
-  ~tested_pool()
+  streams_of_program(streams_of_program const&)            = delete;
+  streams_of_program& operator=(streams_of_program const&) = delete;
+  ~streams_of_program()
   {
     for (auto const each : foreign_) { EXPECT_EQ(cudaStreamDestroy(each), cudaSuccess); }
+  }
+
+  [[nodiscard]] cuda_stream_view operator[](std::size_t number) const
+  {
+    return foreign_.empty() ? known_[number].view() : cuda_stream_view{foreign_[number]};
+  }
+
+ private:
+  std::vector<rmm::cuda_stream> known_;
+  std::vector<cudaStream_t> foreign_;
+};
+
+/// Live blocks: bytes by address.
+using blocks_by_address = std::map<std::uintptr_t, std::size_t>;
+
+class tested_pool {
+ public:
+  explicit tested_pool(program const& what) : pool_{&upstream_, what.pool_bytes, what.pool_bytes}, streams_{what}
+  {
+    void* const all = pool_.allocate(what.pool_bytes, streams_[0]);
+    space_          = {reinterpret_cast<std::uintptr_t>(all), what.pool_bytes};
+    pool_.deallocate(all, what.pool_bytes, streams_[0]);
   }
 
   [[nodiscard]] address_space space() const { return space_; }
@@ -206,30 +225,103 @@ class tested_pool {
   [[nodiscard]] void* allocate(std::size_t bytes, std::size_t on)
   {
     try {
-      return pool_.allocate(bytes, stream(on));
+      return pool_.allocate(bytes, streams_[on]);
     } catch (std::bad_alloc const&) {
       return nullptr;
     }
   }
-  void deallocate(void* ptr, std::size_t bytes, std::size_t on) { pool_.deallocate(ptr, bytes, stream(on)); }
+  void deallocate(void* ptr, std::size_t bytes, std::size_t on) { pool_.deallocate(ptr, bytes, streams_[on]); }
+
+  /// Expects that no run of free neighbours has `bytes` bytes.
+  void check_failure(std::size_t bytes, blocks_by_address const& live) const
+  {
+    auto const largest = largest_free_run(live);
+    EXPECT_LT(largest, bytes) << "were free in a row when a request was refused";
+  }
 
  private:
-  [[nodiscard]] cuda_stream_view stream(std::size_t number) const
+  [[nodiscard]] std::size_t largest_free_run(blocks_by_address const& live) const
   {
-    return foreign_.empty() ? known_[number].view() : cuda_stream_view{foreign_[number]};
+    std::size_t largest{};
+    auto end = space_.begin;
+    for (auto const& [begin, bytes] : live) {
+      largest = std::max<std::size_t>(largest, begin - end);
+      end     = begin + bytes;
+    }
+    return std::max<std::size_t>(largest, space_.begin + space_.bytes - end);
   }
 
   rmm::mr::cuda_memory_resource upstream_;
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool_;
-  std::vector<rmm::cuda_stream> known_;
-  std::vector<cudaStream_t> foreign_;
+  streams_of_program streams_;
   address_space space_{};
 };
 
-/// A pool that records the live blocks and checks each failure.
-class checked_pool {
+/// An elastic pool whose chunks have one size: no request of a program is large enough for larger ones.
+class tested_elastic_pool {
  public:
-  explicit checked_pool(program const& what) : pool_{what}, device_keeps_up_{what.device_keeps_up} {}
+  explicit tested_elastic_pool(program const& what) : pool_{0, what.pool_bytes}, streams_{what}
+  {
+    EXPECT_TRUE(pool_.has_virtual_memory());
+  }
+
+  [[nodiscard]] void* allocate(std::size_t bytes, std::size_t on)
+  {
+    try {
+      return pool_.allocate(bytes, streams_[on]);
+    } catch (std::bad_alloc const&) {
+      return nullptr;
+    }
+  }
+  void deallocate(void* ptr, std::size_t bytes, std::size_t on) { pool_.deallocate(ptr, bytes, streams_[on]); }
+
+  /// Expects that chunks without a live block do not suffice for `bytes` bytes at any addresses.
+  void check_failure(std::size_t bytes, blocks_by_address const& live) const
+  {
+    auto const all  = *pool_.maximum_bytes() / pool_.chunk_bytes();
+    auto const kept = chunks_with(live);
+    EXPECT_GT(chunks_needed(bytes, live), all - kept)
+      << "chunks had no live block when " << bytes << " bytes were refused";
+  }
+
+ private:
+  [[nodiscard]] std::size_t chunks_with(blocks_by_address const& live) const
+  {
+    std::size_t count{};
+    std::uintptr_t next{};  // the first chunk that is not counted
+    for (auto const& [begin, bytes] : live) {
+      auto const first = std::max(begin / pool_.chunk_bytes(), next);
+      next             = (begin + bytes - 1) / pool_.chunk_bytes() + 1;
+      count += next - std::min(first, next);
+    }
+    return count;
+  }
+
+  /// The fewest chunks without a live block that a place for `bytes` bytes touches.
+  [[nodiscard]] std::size_t chunks_needed(std::size_t bytes, blocks_by_address const& live) const
+  {
+    auto const chunk = pool_.chunk_bytes();
+    auto fewest      = rmm::align_up(bytes, chunk) / chunk;  // far from live blocks
+    std::uintptr_t end{};
+    for (auto const& [begin, size] : live) {
+      if (end != 0 && begin - end >= bytes) {
+        auto const beside = std::min({std::max(rmm::align_up(end, chunk) - end, begin % chunk), begin - end, bytes});
+        fewest            = std::min(fewest, rmm::align_up(bytes - beside, chunk) / chunk);
+      }
+      end = begin + size;
+    }
+    return fewest;
+  }
+
+  rmm::mr::elastic_pool_memory_resource pool_;
+  streams_of_program streams_;
+};
+
+/// A pool that records the live blocks and checks each failure.
+template <class Pool>
+class checked {
+ public:
+  explicit checked(program const& what) : pool_{what}, device_keeps_up_{what.device_keeps_up} {}
 
   [[nodiscard]] void* allocate(std::size_t bytes, std::size_t stream)
   {
@@ -238,8 +330,8 @@ class checked_pool {
     auto const size = rmm::align_up(bytes, 256);
     if (ptr != nullptr) {
       live_[reinterpret_cast<std::uintptr_t>(ptr)] = size;
-    } else if (auto const largest = largest_free_run(); largest >= size) {
-      ADD_FAILURE() << size << " bytes are refused while " << largest << " are free in a row";
+    } else {
+      pool_.check_failure(size, live_);
     }
     return ptr;
   }
@@ -250,67 +342,94 @@ class checked_pool {
   }
 
  private:
-  [[nodiscard]] std::size_t largest_free_run() const
-  {
-    std::size_t largest{};
-    auto end = pool_.space().begin;
-    for (auto const& [begin, bytes] : live_) {
-      largest = std::max<std::size_t>(largest, begin - end);
-      end     = begin + bytes;
-    }
-    return std::max<std::size_t>(largest, pool_.space().begin + pool_.space().bytes - end);
-  }
-
-  tested_pool pool_;
+  Pool pool_;
   bool device_keeps_up_;
-  std::map<std::uintptr_t, std::size_t> live_;  // bytes by address
+  blocks_by_address live_;
 };
 
 // --- streams in turn
 
-struct TightPool : ::testing::TestWithParam<program> {
-  void SetUp() override
+struct stepped_device {
+  explicit stepped_device(std::size_t memory_bytes = 20 * GiB)
   {
     cudasim::options machine;
     machine.mode           = cudasim::execution::stepped;
     machine.check_ordering = false;
+    machine.memory_bytes   = memory_bytes;
     Simulated::start(machine);
   }
-  void TearDown() override { Simulated::start(cudasim::environment_options()); }
-
-  static constexpr std::uint64_t seeds = 4;
+  stepped_device(stepped_device const&)            = delete;
+  stepped_device& operator=(stepped_device const&) = delete;
+  ~stepped_device() { Simulated::start(cudasim::environment_options()); }
 };
 
-TEST_P(TightPool, FailsOnlyIfNoFreeRunFitsAndNoMoreOftenThanTheModel)
+/// Runs a program several times, each time with other numbers and a new pool. Returns how many requests failed.
+template <class Pool>
+std::size_t run_several(program const& what)
 {
+  constexpr std::uint64_t seeds = 4;
   std::size_t failures{};
-  std::size_t failures_of_the_model{};
-  for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) {
-    model_pool model{GetParam().pool_bytes};
-    failures_of_the_model += run_in_turn(model, GetParam(), seed);
-    checked_pool pool{GetParam()};
-    failures += run_in_turn(pool, GetParam(), seed);
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    Pool pool{what};
+    failures += run_in_turn(pool, what, seed);
   }
-  std::printf("%s: of %zu requests the pool refuses %zu, the model %zu\n",
-              GetParam().name,
-              seeds * all_streams * (GetParam().steps / shorter),
-              failures,
-              failures_of_the_model);
-  // Without completed events, memory of different streams coalesces only after a stream waits.
-  if (!GetParam().device_keeps_up) { return; }
-  // Both coalesce all free memory, but over time their free ranges lie at different places. Failures come in groups.
-  EXPECT_LE(failures, failures_of_the_model + failures_of_the_model / 4);
+  std::printf(
+    "%s: of %zu requests, %zu are refused\n", what.name, seeds * all_streams * (what.steps / shorter), failures);
+  return failures;
 }
+
+struct TightPool : ::testing::TestWithParam<program> {
+  stepped_device device;
+};
+
+TEST_P(TightPool, FailsOnlyIfNoFreeRunFits) { run_several<checked<tested_pool>>(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(,
                          TightPool,
-                         ::testing::Values(program{"Load80", 16 * GiB, 80, 6000, false},
-                                           program{"Load80KnownStreams", 16 * GiB, 80, 6000, true},
-                                           program{"Load80DeviceStandsStill", 16 * GiB, 80, 3000, false, false},
-                                           program{"Load90", 16 * GiB, 90, 6000, false},
+                         ::testing::Values(program{"Load80DeviceStandsStill", 16 * GiB, 80, 3000, false, false},
                                            program{"Load95", 16 * GiB, 95, 4000, false},
                                            program{"Load95KnownStreams", 16 * GiB, 95, 4000, true}),
                          [](auto const& each) { return std::string{each.param.name}; });
+
+struct TightElasticPool : ::testing::TestWithParam<program> {
+  stepped_device device{6 * GiB};  // little, because the pool reserves many times the addresses
+};
+
+TEST_P(TightElasticPool, FailsOnlyIfChunksWithoutBlocksAreTooFew)
+{
+  run_several<checked<tested_elastic_pool>>(GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(,
+                         TightElasticPool,
+                         ::testing::Values(program{"Load80DeviceStandsStill", 4 * GiB, 80, 1000, false, false},
+                                           program{"Load95", 4 * GiB, 95, 1500, false},
+                                           program{"Load95KnownStreams", 4 * GiB, 95, 1500, true},
+                                           program{"Load95DeviceStandsStill", 4 * GiB, 95, 1000, false, false},
+                                           program{
+                                             "Load95KnownStreamsDeviceStandsStill", 4 * GiB, 95, 1000, true, false}),
+                         [](auto const& each) { return std::string{each.param.name}; });
+
+/// Both coalesce all free memory. But over time, their free ranges lie at different places, so single loads may differ.
+TEST(TightPools, FailNoMoreOftenThanTheModelTogether)
+{
+  stepped_device const device;
+  for (bool const known : {false, true}) {
+    SCOPED_TRACE(known ? "known streams" : "foreign streams");
+    std::size_t failures{};
+    std::size_t failures_of_the_model{};
+    for (auto const& what : {program{"Load80", 16 * GiB, 80, 6000, known},
+                             program{"Load90", 16 * GiB, 90, 6000, known},
+                             program{"Load95", 16 * GiB, 95, 4000, known}}) {
+      auto const refused          = run_several<checked<tested_pool>>(what);
+      auto const refused_by_model = run_several<model_pool>(what);
+      EXPECT_LE(refused, refused_by_model + refused_by_model / 10) << what.name;
+      failures += refused;
+      failures_of_the_model += refused_by_model;
+    }
+    EXPECT_LE(failures, failures_of_the_model);
+  }
+}
 
 // --- threads
 

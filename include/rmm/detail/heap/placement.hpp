@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -166,6 +167,90 @@ class placement_search {
   return best;
 }
 
+/// Returns the bytes of the empty units that a place touches; nothing if an address of it is neither free nor empty. O(free and empty
+/// ranges).
+[[nodiscard]] inline std::optional<std::size_t> count_missing(std::vector<address_range> const& free,
+                                                              std::vector<address_range> const& empty,
+                                                              address_range where,
+                                                              std::size_t chunk_bytes) noexcept
+{
+  std::size_t covered{};
+  std::size_t missing{};
+  auto const shared = [&](address_range range) {
+    auto const begin = detail::max(range.begin, where.begin);
+    auto const end   = detail::min(range.end(), where.end());
+    return begin < end ? address_range{begin, end - begin} : address_range{};
+  };
+  for (auto const range : free) { covered += shared(range).bytes; }
+  for (auto const range : empty) {  // they begin at a unit and are made of units
+    auto const part = shared(range);
+    if (part.bytes == 0) { continue; }
+    covered += part.bytes;
+    auto const first = (part.begin - range.begin) / chunk_bytes;
+    auto const last  = (part.end() - range.begin + chunk_bytes - 1) / chunk_bytes;
+    missing += (last - first) * chunk_bytes;
+  }
+  if (covered != where.bytes) { return std::nullopt; }
+  return missing;
+}
+
+/// Returns `ranges` without the memory of `cut`. Each range of `cut` lies in one of `ranges`; both are ascending.
+[[nodiscard]] inline std::vector<address_range> without(std::vector<address_range> const& ranges,
+                                                        std::vector<address_range> const& cut)
+{
+  std::vector<address_range> rest;
+  rest.reserve(ranges.size() + cut.size());
+  auto next           = cut.begin();
+  auto const add_from = [&](std::uintptr_t begin, std::uintptr_t end) {
+    if (begin < end) { rest.push_back({begin, end - begin}); }
+  };
+  for (auto const range : ranges) {
+    auto at = range.begin;
+    for (; next != cut.end() && next->begin < range.end(); ++next) {
+      add_from(at, next->begin);
+      at = next->end();
+    }
+    add_from(at, range.end());
+  }
+  return rest;
+}
+
+/// Returns the ranges of two ascending lists that do not overlap, with neighbours coalesced.
+[[nodiscard]] inline std::vector<address_range> merged(std::vector<address_range> const& left,
+                                                       std::vector<address_range> const& right)
+{
+  std::vector<address_range> all;
+  all.reserve(left.size() + right.size());
+  auto const add = [&](address_range range) {
+    if (!all.empty() && all.back().end() == range.begin) {
+      all.back().bytes += range.bytes;
+    } else {
+      all.push_back(range);
+    }
+  };
+  auto other = right.begin();
+  for (auto const range : left) {
+    for (; other != right.end() && other->begin < range.begin; ++other) { add(*other); }
+    add(range);
+  }
+  for (; other != right.end(); ++other) { add(*other); }
+  return all;
+}
+
+/// As find_placement(), but returns the place that touches the fewest units that are empty or belong to `chunks`. These are free and
+/// whole, so they can fill any place. Such a place may lack more units, but more of `chunks` are left outside to fill it: if there is a
+/// place that chunks outside can fill, so can this one be filled. Requires that each of `chunks` lies in a free range.
+[[nodiscard]] inline placement find_densest_placement(std::vector<address_range> const& free,
+                                                      std::vector<address_range> const& empty,
+                                                      std::vector<address_range> const& chunks,
+                                                      std::size_t bytes,
+                                                      std::size_t chunk_bytes)
+{
+  auto found = find_placement(without(free, chunks), merged(empty, chunks), bytes, chunk_bytes);
+  if (found) { found.missing_bytes = *count_missing(free, empty, found.where, chunk_bytes); }
+  return found;
+}
+
 /// Returns free whole chunks outside `keep`, of at least `bytes` bytes together, or all that there are; ascending, with neighbours
 /// coalesced. Takes the highest chunks that are not larger than the bytes still missing, or that have the size `unit`. If they are too
 /// few, adds the smallest of the larger chunks.
@@ -193,7 +278,7 @@ template <class VisitChunksDown>
     return true;
   };
   auto const look_between = [&](std::uintptr_t begin, std::uintptr_t end) {
-    if (begin < end) { visit_chunks_down(address_range{begin, end - begin}, look); }
+    if (begin + unit <= end) { visit_chunks_down(address_range{begin, end - begin}, look); }
   };
   for (auto range = free.rbegin(); range != free.rend() && sum < bytes; ++range) {
     if (keep.bytes == 0 || keep.end() <= range->begin || range->end() <= keep.begin) {

@@ -18,33 +18,6 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Returns the bytes of the empty units that a place touches; nothing if an address of it is neither free nor empty. O(free and empty
-/// ranges).
-[[nodiscard]] inline std::optional<std::size_t> count_missing(std::vector<address_range> const& free,
-                                                              std::vector<address_range> const& empty,
-                                                              address_range where,
-                                                              std::size_t chunk_bytes) noexcept
-{
-  std::size_t covered{};
-  std::size_t missing{};
-  auto const shared = [&](address_range range) {
-    auto const begin = detail::max(range.begin, where.begin);
-    auto const end   = detail::min(range.end(), where.end());
-    return begin < end ? address_range{begin, end - begin} : address_range{};
-  };
-  for (auto const range : free) { covered += shared(range).bytes; }
-  for (auto const range : empty) {  // they begin at a unit and are made of units
-    auto const part = shared(range);
-    if (part.bytes == 0) { continue; }
-    covered += part.bytes;
-    auto const first = (part.begin - range.begin) / chunk_bytes;
-    auto const last  = (part.end() - range.begin + chunk_bytes - 1) / chunk_bytes;
-    missing += (last - first) * chunk_bytes;
-  }
-  if (covered != where.bytes) { return std::nullopt; }
-  return missing;
-}
-
 /// Whether a place is allowed and lacks `missing_bytes`, and no place that begins or ends with a range lacks less. If some free range is
 /// large enough, the place lies in one that is hardly larger than the smallest of these.
 bool is_best_placement(std::vector<address_range> const& free,

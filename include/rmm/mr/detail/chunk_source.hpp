@@ -137,8 +137,8 @@ class chunk_source final : public memory_source {
     if (!rmm::detail::query_capture(stream.value()).is_none()) { return false; }
     auto const empty  = empty_ranges();
     auto const free   = free_runs_for(bytes, empty, true);
-    auto const target = rmm::detail::find_placement(free, empty, bytes, chunk_bytes_);
-    return target && can_take(uncovered(target, find_chunks(free, target)));
+    auto const target = find_place(free, empty, bytes, leaving::after_a_wait);
+    return target && can_fill(target, free);
   }
 
   std::size_t trim(std::size_t bytes) override
@@ -342,7 +342,7 @@ class chunk_source final : public memory_source {
       auto const empty  = empty_ranges();
       auto const free   = free_runs_for(bytes, empty, false);
       auto const usable = captures ? ranges{} : free;
-      auto const target = rmm::detail::find_placement(usable, empty, bytes, chunk_bytes_);
+      auto const target = find_place(usable, empty, bytes, when);
       if (!target) {
         reason = "no " + rmm::detail::format_bytes(bytes) + " of the pool's addresses are free in one piece";
         return nullptr;
@@ -367,6 +367,28 @@ class chunk_source final : public memory_source {
     }
     give_back_spare();
     return nullptr;
+  }
+
+  /// Returns the place that lacks the fewest chunks. If the pool cannot fill that one, returns the place that takes the fewest. The
+  /// device is asked what it has only if a wait is allowed, too.
+  [[nodiscard]] rmm::detail::placement find_place(ranges const& free,
+                                                  ranges const& empty,
+                                                  std::size_t bytes,
+                                                  leaving when) const
+  {
+    auto const found = rmm::detail::find_placement(free, empty, bytes, chunk_bytes_);
+    if (!found) { return found; }
+    bool const fits = when == leaving::after_a_wait ? can_fill(found, free)
+                                                    : is_within_maximum(uncovered(found, find_chunks(free, found)));
+    if (fits) { return found; }
+    constexpr auto all = std::numeric_limits<std::size_t>::max() / 2;
+    return rmm::detail::find_densest_placement(free, empty, find_chunks(free, all, {}), bytes, chunk_bytes_);
+  }
+
+  /// Whether free chunks elsewhere, spare ones, and what the pool can still take, are as much as a place lacks.
+  [[nodiscard]] bool can_fill(rmm::detail::placement const& target, ranges const& free) const
+  {
+    return can_take(uncovered(target, find_chunks(free, target)));
   }
 
   /// Maps memory to the addresses of a paused source, if necessary after the other sources have given unused memory back.

@@ -17,6 +17,7 @@
 namespace {
 
 using rmm::detail::address_range;
+using rmm::detail::find_densest_placement;
 using rmm::detail::find_free_chunks;
 using rmm::detail::find_placement;
 using rmm::detail::heap_granule;
@@ -209,6 +210,45 @@ TEST(FreeChunks, AreTheFittingOnesBeforeALargerOne)
   std::vector<address_range> const all{{origin, 15 * chunk}};
   EXPECT_EQ(free_chunks(all, 3 * chunk, sizes), (std::vector<address_range>{{origin + 8 * chunk, 3 * chunk}}));
   EXPECT_EQ(free_chunks(all, 7 * chunk, sizes), (std::vector<address_range>{{origin + 8 * chunk, 7 * chunk}}));
+}
+
+TEST(DensestPlacement, TakesUpAFreeChunkOnlyIfItHasTo)
+{
+  map_of_granules const map = "xxxfffffffffffffxxxxxfffeeeexxxx";
+  auto const free           = ranges_of(map, 'f');
+  auto const empty          = ranges_of(map, 'e');
+  sizes_of_chunks const sizes(8, 1);
+  auto const bytes = 7 * heap_granule;
+  // The first lacks nothing, but takes two of three free chunks. The other takes one empty chunk, which any of them can fill.
+  EXPECT_EQ(find_placement(free, empty, bytes, chunk).missing_bytes, 0U);
+  auto const place = find_densest_placement(free, empty, free_chunks(free, 100 * chunk, sizes), bytes, chunk);
+  EXPECT_EQ(place.where, (address_range{origin + 21 * heap_granule, bytes}));
+  EXPECT_EQ(place.missing_bytes, chunk);
+}
+
+TEST(DensestPlacement, TakesAsFewWholeChunksAsPossible)
+{
+  std::mt19937_64 random{3};
+  for (int trial = 0; trial < 20000; ++trial) {
+    auto const map   = random_map(random, 1 + random() % 12);
+    auto const count = 1 + random() % (4 * granules_of_chunk);
+    auto movable     = map;  // free chunks as empty ones
+    for (std::size_t at = 0; at != map.size(); at += granules_of_chunk) {
+      if (map.compare(at, granules_of_chunk, "ffff") == 0) { movable.replace(at, granules_of_chunk, "eeee"); }
+    }
+    std::size_t best = std::numeric_limits<std::size_t>::max();
+    for (std::size_t first = 0; first + count <= map.size(); ++first) {
+      if (auto const chunks = lacking(movable, first, count)) { best = std::min(best, *chunks); }
+    }
+    auto const free   = ranges_of(map, 'f');
+    auto const chunks = free_chunks(free, 100 * chunk, sizes_of_chunks(map.size() / granules_of_chunk, 1));
+    auto const place  = find_densest_placement(free, ranges_of(map, 'e'), chunks, count * heap_granule, chunk);
+    ASSERT_EQ(static_cast<bool>(place), best != std::numeric_limits<std::size_t>::max()) << map << ' ' << count;
+    if (!place) { continue; }
+    auto const first = (place.where.begin - origin) / heap_granule;
+    ASSERT_EQ(lacking(movable, first, count), best) << map << ' ' << count;
+    ASSERT_EQ(place.missing_bytes, lacking(map, first, count).value() * chunk) << map << ' ' << count;
+  }
 }
 
 TEST(FreeChunks, IncludeTheSmallestLargerOneIfTheOthersAreTooFew)
