@@ -20,6 +20,7 @@
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/pinned_pool_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/mr/resource_configuration.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
 
@@ -282,6 +283,15 @@ rmm::cuda_stream_view to_stream(void* stream) noexcept
 
 rmm_c_status no_resource() noexcept { return fail(RMM_C_INVALID_ARGUMENT, "the resource is a null pointer"); }
 
+/// Calls the resource's trim_to(). Returns nothing if it has none.
+[[nodiscard]] std::optional<std::size_t> trim(rmm::mr::configured_resource const& resource, std::size_t keep_bytes)
+{
+  using pool = rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>;  // is no trimmable_resource
+  if (auto* const found = resource.find<rmm::mr::trimmable_resource>()) { return found->trim_to(keep_bytes); }
+  if (auto* const found = resource.find<pool>()) { return found->trim_to(keep_bytes); }
+  return std::nullopt;
+}
+
 }  // namespace
 
 rmm_c::use_of_resource::use_of_resource(rmm_c_resource& resource) noexcept : resource_{resource}
@@ -371,11 +381,10 @@ rmm_c_status rmm_c_resource_trim(rmm_c_resource* resource, size_t keep_bytes, si
   rmm_c_resource::use const use{*resource};
   if (auto const status = resource->check_usable()) { return status; }
   return guarded([&] {
-    auto* const trimmable = resource->configured().find<rmm::mr::trimmable_resource>();
-    if (trimmable == nullptr) { return fail(RMM_C_NOT_SUPPORTED, "the resource cannot give memory back"); }
     rmm::detail::device_scope const on_device{resource->device()};
-    auto const released = trimmable->trim_to(keep_bytes);
-    if (released_bytes != nullptr) { *released_bytes = released; }
+    auto const released = trim(resource->configured(), keep_bytes);
+    if (!released) { return fail(RMM_C_NOT_SUPPORTED, "the resource cannot give memory back"); }
+    if (released_bytes != nullptr) { *released_bytes = *released; }
     return RMM_C_OK;
   });
 }

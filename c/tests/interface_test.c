@@ -231,12 +231,18 @@ static void trims_what_can_be_trimmed(void)
   EXPECT(rmm_c_resource_trim(elastic, 0, NULL) == RMM_C_OK);
   EXPECT(rmm_c_resource_destroy(elastic) == RMM_C_OK);
 
-  rmm_c_resource* const pool = make("pool");
-  released                   = 1;
+  rmm_c_resource* const pool = make("pool,initial=64MiB,statistics");
   EXPECT(rmm_c_resource_allocate(pool, 1, 0, NULL, &block) == RMM_C_OK);
-  EXPECT(rmm_c_resource_trim(pool, 0, &released) == RMM_C_NOT_SUPPORTED && released == 0);
+  EXPECT(rmm_c_resource_trim(pool, 0, &released) == RMM_C_OK && released == 0);
   rmm_c_resource_deallocate(pool, block, 1, 0, NULL);
+  EXPECT(rmm_c_resource_trim(pool, 64u << 20u, &released) == RMM_C_OK && released == 0);
+  EXPECT(rmm_c_resource_trim(pool, 0, &released) == RMM_C_OK && released == 64u << 20u);
   EXPECT(rmm_c_resource_destroy(pool) == RMM_C_OK);
+
+  rmm_c_resource* const arena = make("arena,size=64MiB");
+  released                    = 1;
+  EXPECT(rmm_c_resource_trim(arena, 0, &released) == RMM_C_NOT_SUPPORTED && released == 0);
+  EXPECT(rmm_c_resource_destroy(arena) == RMM_C_OK);
 }
 
 static void lives_until_the_last_block_is_back(void)

@@ -157,7 +157,8 @@ cdef class EngineMemoryResource(DeviceMemoryResource):
         Raises
         ------
         RuntimeError
-            If the resource is none of ``elastic``, ``cached``, ``cuda_async`` and ``pinned_pool``: others cannot give memory back.
+            If the resource is none of ``elastic``, ``pool``, ``cached``, ``cuda_async`` and ``pinned_pool``: others cannot give memory
+            back.
         """
         cdef size_t released
         with nogil:

@@ -162,8 +162,9 @@ def test_each_resource_keeps_its_own_report() -> None:
     assert second.report() is None
 
 
-def test_trims(free_memory: Callable[[], int], slack: int) -> None:
-    resource = EngineMemoryResource("elastic,max=1GiB")
+@pytest.mark.parametrize("configuration", ["elastic,max=1GiB", "pool,initial=1MiB,max=1GiB"])
+def test_trims(configuration: str, free_memory: Callable[[], int], slack: int) -> None:
+    resource = EngineMemoryResource(configuration)
     before = free_memory()
     resource.deallocate(resource.allocate(100 * MIB), 100 * MIB)
     assert before - free_memory() >= 100 * MIB
