@@ -21,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <regex>
 #include <string>
 
@@ -35,22 +36,38 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-/// Sets a variable of the environment, and removes it at the end of the scope.
+/// Sets a variable of the environment, or removes it if the value is null. The end of the scope restores it.
 class scoped_variable {
  public:
-  scoped_variable(char const* name, char const* value) : name_{name} { ::setenv(name, value, 1); }
+  scoped_variable(char const* name, char const* value) : name_{name}
+  {
+    if (auto const* const before = std::getenv(name)) { before_ = before; }
+    set(value);
+  }
   scoped_variable(scoped_variable const&)            = delete;
   scoped_variable& operator=(scoped_variable const&) = delete;
-  ~scoped_variable() { ::unsetenv(name_); }
+  ~scoped_variable() { set(before_ ? before_->c_str() : nullptr); }
 
  private:
+  void set(char const* value) const
+  {
+    if (value != nullptr) {
+      ::setenv(name_, value, 1);
+    } else {
+      ::unsetenv(name_);
+    }
+  }
+
   char const* name_;
+  std::optional<std::string> before_;
 };
 
 // --- The machine
 
 TEST(EnvironmentTest, WithoutVariablesThereIsOneDeviceOf141GB)
 {
+  scoped_variable const devices{"CUDASIM_DEVICES", nullptr};
+  scoped_variable const memory{"CUDASIM_MEMORY", nullptr};
   auto const o = cudasim::environment_options();
   EXPECT_EQ(o.devices, 1);
   EXPECT_EQ(o.memory_bytes, 141'000'000'000U);

@@ -488,7 +488,7 @@ struct ElasticPoolOnAnOldDevice : ElasticPool {
 struct ElasticPoolOnTwoDevices : Simulated {
   ElasticPoolOnTwoDevices()
   {
-    cudasim::options machine;
+    auto machine           = cudasim::environment_options();
     machine.devices        = 2;
     machine.mode           = cudasim::execution::stepped;
     machine.check_ordering = true;
@@ -1459,7 +1459,17 @@ std::pair<double, double> shares(double median, double largest, std::uint64_t se
   return {sum / rounds, worst};
 }
 
-TEST_F(ElasticPool, FillsNearlyAllOfABoundWithLargeBlocks)
+struct ElasticPoolOf16GiB : Simulated {
+  ElasticPoolOf16GiB()
+  {
+    auto machine         = cudasim::environment_options();
+    machine.memory_bytes = 20 * GiB;
+    start(machine);
+  }
+  void SetUp() override {}
+};
+
+TEST_F(ElasticPoolOf16GiB, FillsNearlyAllOfABoundWithLargeBlocks)
 {
   auto const [mean, worst] = shares(4.0 * MiB, 2.0 * GiB, 1, 60);
   RecordProperty("mean", std::to_string(mean));
@@ -1468,7 +1478,7 @@ TEST_F(ElasticPool, FillsNearlyAllOfABoundWithLargeBlocks)
   EXPECT_GE(worst, 0.84);
 }
 
-TEST_F(ElasticPool, FillsNearlyAllOfABoundWithSmallBlocks)
+TEST_F(ElasticPoolOf16GiB, FillsNearlyAllOfABoundWithSmallBlocks)
 {
 #if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
   GTEST_SKIP() << "the invariants are checked at each step, with tens of thousands of ranges";
