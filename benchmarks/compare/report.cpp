@@ -304,6 +304,7 @@ rmm.elastic,tight-8-95,ns,<=,2000
 rmm.elastic,tight-8-95,failures_in_a_million,<=,0
 rmm.cached,streams-8,ns,<=,60
 rmm.cached,threads-16,ns,<=,8
+rmm.cached,threads-16,p999_ns,<=,1.3*rmm.pool
 rmm.cached,threads-64-200,ns,<=,8
 rmm.tracking,adaptor-16,ns,<=,100
 rmm.tracking_stacks,adaptor-16,ns,<=,100

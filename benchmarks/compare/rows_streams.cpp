@@ -188,12 +188,7 @@ row make_large_threads_row()
       measure(s.seconds / 10, some);
       gate.arrive_and_wait();
       std::vector<double> latencies;
-      seen[index]  = measure(s.seconds, [&] {
-        stopwatch const clock;
-        blocks.replace_one();
-        latencies.push_back(clock.ns());
-        return std::size_t{1};
-      });
+      seen[index]  = measure(s.seconds, [&] { return replace_timed(blocks, latencies); });
       tails[index] = percentile(std::move(latencies), 0.99);
     });
     auto sum             = together(seen);

@@ -5,10 +5,13 @@
 #include <benchmarks/compare/measure.hpp>
 #include <benchmarks/compare/threads.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace compare {
 
@@ -19,6 +22,7 @@ row make_threads_row(std::string const& name, unsigned threads, std::size_t live
   auto const run = [=](candidate const& c, settings const& s) {
     auto const memory = c.make(s.pool_bytes, s.pool_bytes);
     timings seen(threads);
+    std::vector<double> tails(threads);
     auto const before = synchronizations();
     run_threads(threads, [&](unsigned index, start_gate& gate) {
       stream const order{memory};
@@ -27,10 +31,15 @@ row make_threads_row(std::string const& name, unsigned threads, std::size_t live
       measure(s.seconds / 10, some);
       gate.arrive_and_wait();
       seen[index] = measure(s.seconds, some);
+      std::vector<double> latencies;
+      measure(s.seconds / 2, [&] { return replace_timed(blocks, latencies); });
+      tails[index] = percentile(std::move(latencies), 0.999);
     });
-    auto result             = together(seen);
-    result.synchronizations = synchronizations() - before - threads;  // not counted: the wait at the end of each stream
-    return result.as_figures();
+    auto sum             = together(seen);
+    sum.synchronizations = synchronizations() - before - threads;  // not counted: the wait at the end of each stream
+    auto result          = sum.as_figures();
+    result.push_back({"p999_ns", *std::max_element(tails.begin(), tails.end())});
+    return result;
   };
   return {name,
           std::to_string(threads) + " threads, own streams, " + std::to_string(live) + " live each",

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -70,6 +71,15 @@ inline timing together(timings const& all)
     sum.operations += one.operations;
   }
   return sum;
+}
+
+/// Replaces a block, and adds the nanoseconds that it took.
+inline std::size_t replace_timed(live_blocks& blocks, std::vector<double>& latencies)
+{
+  stopwatch const clock;
+  blocks.replace_one();
+  latencies.push_back(clock.ns());
+  return 1;
 }
 
 }  // namespace compare
