@@ -378,8 +378,9 @@ class chunk_source final : public memory_source {
   {
     auto const found = rmm::detail::find_placement(free, empty, bytes, chunk_bytes_);
     if (!found) { return found; }
-    bool const fits = when == leaving::after_a_wait ? can_fill(found, free)
-                                                    : is_within_maximum(uncovered(found, find_chunks(free, found)));
+    bool const fits = when == leaving::at_once ? is_within_maximum(found.missing_bytes) ||
+                                                   is_within_maximum(uncovered(found, find_chunks(free, found)))
+                                               : can_fill(found, free);
     if (fits) { return found; }
     constexpr auto all = std::numeric_limits<std::size_t>::max() / 2;
     return rmm::detail::find_densest_placement(free, empty, find_chunks(free, all, {}), bytes, chunk_bytes_);
