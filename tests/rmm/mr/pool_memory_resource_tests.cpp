@@ -187,6 +187,29 @@ TEST_F(PoolMemoryResource, RequestsLessWhenUpstreamRefuses)
   mr.deallocate(b, 256, stream);
 }
 
+TEST_F(PoolMemoryResource, TrimsUnusedBlocksTheLargestFirst)
+{
+  pool mr{&upstream, 1024};
+  void* const a = mr.allocate(1024, stream);
+  void* const b = mr.allocate(4096, stream);
+  void* const c = mr.allocate(16384, stream);
+  ASSERT_EQ(upstream.asked(), (std::vector<std::size_t>{1024, 4096, 16384}));
+  EXPECT_EQ(mr.trim_to(0), 0U) << "all blocks are in use";
+  mr.deallocate(b, 4096, stream);
+  mr.deallocate(c, 16384, stream);
+  EXPECT_EQ(mr.trim_to(21504), 0U) << "it holds no more";
+  EXPECT_EQ(mr.trim_to(21503), 16384U);
+  EXPECT_EQ(mr.pool_size(), 5120U);
+  EXPECT_EQ(mr.trim_to(0), 4096U);
+  EXPECT_EQ(mr.pool_size(), 1024U);
+  EXPECT_EQ(upstream.live_count(), 1U);
+  mr.deallocate(a, 1024, stream);
+  EXPECT_EQ(mr.trim_to(0), 1024U);
+  EXPECT_EQ(mr.pool_size(), 0U);
+  void* const d = mr.allocate(256, stream);  // grows again
+  mr.deallocate(d, 256, stream);
+}
+
 TEST_F(PoolMemoryResource, ReportsTheRequestAndTheCause)
 {
   pool mr{&upstream, 0};
