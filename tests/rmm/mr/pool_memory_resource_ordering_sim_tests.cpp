@@ -7,18 +7,23 @@
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/error.hpp>
 #include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/recovery.hpp>
 
+#include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -161,6 +166,53 @@ TEST_F(PoolOrdering, SurvivesAnyCallThatFails)
       function);
     EXPECT_GT(fired, 0U) << function;
     EXPECT_LE(failed_allocations, fired) << function;  // a fault fails at most one allocation
+  }
+}
+
+/// Threads need nearly the maximum, in sizes that differ. So they give unused blocks back to make room (rung trim), while others take
+/// blocks, and while one more thread trims. The checker sees each write.
+TEST_F(PoolOrdering, TrimsBesideThreadsThatAllocate)
+{
+  constexpr std::size_t MiB   = std::size_t{1} << 20U;
+  constexpr unsigned threads  = 3;
+  constexpr std::size_t share = 8 * MiB;
+  cudasim::options machine;
+  machine.check_ordering = true;
+  start(machine);
+  rmm::mr::cuda_memory_resource cuda;
+  {
+    pool mr{&cuda, 0, threads * share + 2 * MiB};
+    std::atomic<unsigned> working{threads};
+    std::atomic<unsigned> refused{};
+    std::vector<std::thread> all;
+    for (unsigned i = 0; i != threads; ++i) {
+      all.emplace_back([&, i] {
+        rmm::cuda_stream const stream;
+        std::mt19937 random{i};
+        for (int round = 0; round != 100; ++round) {
+          auto const bytes = share / (1 + random() % 8);
+          std::vector<void*> live;
+          for (std::size_t left = share; left >= bytes; left -= bytes) {
+            try {
+              live.push_back(mr.allocate(bytes, stream));
+              EXPECT_EQ(cudaMemsetAsync(live.back(), 1, bytes, stream.value()), cudaSuccess);
+            } catch (rmm::out_of_memory const&) {
+              ++refused;  // the blocks of upstream have the sizes of earlier requests
+            }
+          }
+          for (void* const ptr : live) { mr.deallocate(ptr, bytes, stream); }
+        }
+        --working;
+      });
+    }
+    std::size_t given{};
+    while (working != 0) { given += mr.trim_to(8 * MiB); }
+    for (auto& each : all) { each.join(); }
+    EXPECT_EQ(mr.figures().live_bytes, 0U);
+    EXPECT_NE(given + mr.figures().recovery[rmm::recovery_rung::trim].served, 0U);
+    EXPECT_LT(refused, 100U * threads);
+    mr.trim_to(0);
+    EXPECT_EQ(mr.pool_size(), 0U);
   }
 }
 
