@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/simulated.hpp"
 #include "../support/worker.hpp"
 
 #include <rmm/cuda_stream.hpp>
@@ -142,8 +143,7 @@ class schedule_run {
     machine.mode           = cudasim::execution::stepped;
     machine.seed           = program.seed;
     machine.check_ordering = true;
-    cudasim::reset(machine);
-    rmm::detail::known_device_count = 0;
+    Simulated::start(machine);
     schedule_result result;
     {
       schedule_run run{program, resource, result};

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Part of tests that an emulator of another processor runs (qemu-user). Preloaded into the emulated programs: a program
-// that they start, often themselves, is for that processor, too, so the emulator must run it (death tests).
+// Part of tests that an emulator of another processor runs (qemu-user). Preloaded into the emulated programs, for two
+// reasons:
+//  - A program that they start, often themselves, is for that processor, too, so the emulator must run it (death tests).
+//  - The emulator keeps a record of each page that was ever mapped, and looks for new addresses above all earlier ones. So
+//    a program that reserves many gigabytes again and again, as elastic pools do, would take all memory of the machine.
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,7 +19,10 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -67,9 +74,78 @@ class emulated_call {
   arguments environment_;
 };
 
+/// Keeps large ranges of reserved addresses for the next program that reserves as many, instead of giving them up.
+class kept_reservations {
+ public:
+  /// Reserves addresses. Returns MAP_FAILED if there are none.
+  [[nodiscard]] void* reserve(std::size_t bytes, int flags)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto const found = free_.lower_bound(bytes);
+    if (found != free_.end() && found->first / 2 <= bytes) {
+      auto const range = *found;
+      free_.erase(found);
+      used_.emplace(range.second, range.first);
+      return range.second;
+    }
+    void* const made = map(nullptr, bytes, PROT_NONE, flags, -1, 0);
+    if (made != MAP_FAILED) { used_.emplace(static_cast<char*>(made), bytes); }
+    return made;
+  }
+
+  /// Returns whether the addresses are part of a reservation. If they are most of it, the next one may take it. What a
+  /// program unmaps at its ends, for the sake of an alignment, stays.
+  [[nodiscard]] bool give_up(void* ptr, std::size_t bytes)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto found = used_.upper_bound(static_cast<char*>(ptr));
+    if (found == used_.begin()) { return false; }
+    --found;
+    auto const [begin, size] = *found;
+    if (static_cast<char*>(ptr) + bytes > begin + size) { return false; }
+    if (bytes < large) { return true; }
+    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (map(begin, size, PROT_NONE, flags, -1, 0) == MAP_FAILED) { return false; }
+    used_.erase(found);
+    free_.emplace(size, begin);
+    return true;
+  }
+
+  static void* map(void* where, std::size_t bytes, int access, int flags, int file, off_t offset)
+  {
+    return reinterpret_cast<void*>(::syscall(SYS_mmap, where, bytes, access, flags, file, offset));
+  }
+
+  static constexpr std::size_t large = std::size_t{1} << 30U;
+
+ private:
+  std::mutex mutex_;
+  std::map<char*, std::size_t> used_;       // bytes by address
+  std::multimap<std::size_t, char*> free_;  // addresses by bytes
+};
+
+kept_reservations& reservations()
+{
+  static auto& all = *new kept_reservations;  // programs unmap until their very end
+  return all;
+}
+
 }  // namespace
 
 extern "C" {
+
+void* mmap(void* where, std::size_t bytes, int access, int flags, int file, off_t offset) noexcept
+{
+  bool const reserves = where == nullptr && access == PROT_NONE && bytes >= kept_reservations::large;
+  return reserves ? reservations().reserve(bytes, flags)
+                  : kept_reservations::map(where, bytes, access, flags, file, offset);
+}
+
+int munmap(void* ptr, std::size_t bytes) noexcept
+{
+  if (reservations().give_up(ptr, bytes)) { return 0; }
+  return static_cast<int>(::syscall(SYS_munmap, ptr, bytes));
+}
 
 int execve(char const* path, char* const* given, char* const* environment)
 {

@@ -11,9 +11,13 @@
 struct Simulated : ::testing::Test {
   void SetUp() override { cudasim::reset(); }
 
-  /// Replaces the machine. The number of devices, which the library asks for only once, may change.
-  static void start(cudasim::options const& machine)
+  /// Replaces the machine. The number of devices, which the library asks for only once, may change. Devices have the memory that the
+  /// environment sets, unless `machine` has an amount of its own.
+  static void start(cudasim::options machine)
   {
+    if (machine.memory_bytes == cudasim::options{}.memory_bytes) {
+      machine.memory_bytes = cudasim::environment_options().memory_bytes;
+    }
     cudasim::reset(machine);
     rmm::detail::known_device_count = 0;
   }

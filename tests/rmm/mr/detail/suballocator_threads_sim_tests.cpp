@@ -106,7 +106,7 @@ struct SuballocatorThreads : Simulated {
     cudasim::options machine;
     machine.mode           = cudasim::execution::threads;
     machine.check_ordering = true;
-    cudasim::reset(machine);
+    start(machine);
   }
 
   void fill(block const& b)
