@@ -442,8 +442,8 @@ SUITES=()    # "name|status|seconds|folder of the reports"
 LEFT_OUT=()  # names of combinations whose headers or compiler are not to be had
 
 # How much random tests do where all of it runs elsewhere.
-LESS=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=2000000 RMM_TEST_PROCESSES=50 RMM_TEST_REQUESTS=2000 RMM_TEST_SEEDS=10)
-FEW=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_REQUESTS=1000 RMM_TEST_SEEDS=5)
+LESS=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=2000000 RMM_TEST_PROCESSES=50 RMM_TEST_REQUESTS=2000 RMM_TEST_MOST_SEEDS=10)
+FEW=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_REQUESTS=1000 RMM_TEST_MOST_SEEDS=5)
 
 # run_suite NAME PRESET FOLDER [ARGUMENT of cmake...]: configures, builds and runs one suite, and notes how it ended. Those of the
 # matrix leave out what their compiler and headers change nothing of. Random tests do less there and in turns, and least in the

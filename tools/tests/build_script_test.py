@@ -197,7 +197,7 @@ class TestCommandLine(unittest.TestCase):
         notes = {"current_working_directory": str(self.root), "files": [{"file": "include/rmm/a.hpp", "functions": [], "lines": counted}]}
         for name, text in (("cmake", '[ "$1" = --version ] && echo cmake version 3.30.0\n' + 'printf "cmake: %s\\n" "$*"\n'),
                            ("gcov", "cat a.gcno\n"), ("gcovr", "exit 1\n"),
-                           ("ctest", f'echo "ctest: $*, $RMM_TEST_SEEDS seeds"; exit {ctest_status}\n')):
+                           ("ctest", f'echo "ctest: $*, $RMM_TEST_MOST_SEEDS seeds"; exit {ctest_status}\n')):
             (programs / name).write_text("#!/bin/sh\n" + text, encoding="utf-8")
             (programs / name).chmod(0o755)
         (self.root / "build/coverage").mkdir(parents=True)
