@@ -127,6 +127,24 @@ TEST_F(PoolMemoryResource, HoldsFourBlocksOf256BytesIn1KiB)
   mr.deallocate(whole, 1024, stream);
 }
 
+TEST_F(PoolMemoryResource, FillsASmallPoolWithBlocksOfManySizes)
+{
+  constexpr std::size_t all = std::size_t{2} << 20U;
+  pool mr{&upstream, all, all};
+  std::vector<std::pair<void*, std::size_t>> blocks;
+  std::size_t live{};
+  std::mt19937 random{1};
+  try {
+    for (;;) {
+      auto const bytes = (1 + random() % 128) * 256;
+      blocks.emplace_back(mr.allocate(bytes, stream), bytes);
+      live += bytes;
+    }
+  } catch (rmm::out_of_memory const&) {}
+  EXPECT_GE(live, all - 32 * 1024) << "the largest block does not fit, although more is free";
+  for (auto const& [ptr, bytes] : blocks) { mr.deallocate(ptr, bytes, stream); }
+}
+
 TEST_F(PoolMemoryResource, ReturnsNullForZeroBytesAndTakesItBack)
 {
   pool mr{&upstream, 0};

@@ -45,7 +45,8 @@ inline constexpr std::size_t small_sizes       = small_block_limit / heap_granul
 struct heap_limits {
   using cache_line = std::array<std::byte, 64>;
 
-  std::atomic<std::size_t> most_unfenced_bytes{0};  // in one cache
+  std::atomic<std::size_t> most_unfenced_bytes{0};               // in one cache
+  std::atomic<std::size_t> most_run_bytes{range_set::no_limit};  // that a cache cuts at once for blocks of one size
   std::atomic<std::size_t> scarce_bytes{
     range_set::no_limit};      // a cache with fewer bytes in ranges coalesces with each fence
   seam_list seam_addresses{};  // where ranges are not coalesced; changes while all caches are closed
@@ -233,14 +234,17 @@ class stream_cache {
   [[nodiscard]] void* take_good(std::size_t bytes) { return hand_out(ranges_.take_good(bytes), bytes); }
 
   /// Cuts several blocks of one small size from a range. Returns one, and puts the others on their stack, which is empty. Cuts more
-  /// blocks each time that the size is asked for. With `from_end`, cuts from the end of a range, to keep its beginning for large blocks.
-  /// Returns null if no range is large enough for one block. Throws as take() does.
+  /// blocks each time that the size is asked for, but few in a small heap, which the unused ones would cut to pieces. With `from_end`, cuts
+  /// from the end of a range, to keep its beginning for large blocks. Returns null if no range is large enough for one block. Throws as
+  /// take() does.
   [[nodiscard]] void* take_run(std::size_t granules, bool from_end = false)
   {
     RMM_ASSERT(granules != 0 && granules <= small_sizes && filled_[granules] == 0 && fenced_[granules] == 0);
     auto const bytes     = granules * heap_granule;
     bool const has_stack = stacks_[granules].places != 0 || try_add_stack(granules);
-    auto const most      = has_stack ? detail::min<std::size_t>(stacks_[granules].places / 2U, longest_run) : 1;
+    auto const longest   = detail::min<std::size_t>(stacks_[granules].places / 2U, longest_run);
+    auto const allowed   = limits_.most_run_bytes.load(std::memory_order_relaxed) / bytes;
+    auto const most      = has_stack ? detail::clamp<std::size_t>(allowed, 1, longest) : 1;
     std::size_t run      = detail::clamp<std::size_t>(stacks_[granules].next_run, 1, most);
     for (; run != 0; run /= 2) {
       auto const taken = from_end ? ranges_.take_back(run * bytes) : ranges_.take(run * bytes);

@@ -477,6 +477,19 @@ TEST_F(StreamCache, CutsLongerRunsForFrequentSizes)
   EXPECT_EQ(cache.ranges().total_bytes(), (1024 - cut.size()) * 256);
 }
 
+TEST_F(StreamCache, CutsShortRunsInASmallHeap)
+{
+  limits.most_run_bytes = 600;
+  give(base, 1024 * 256);
+  for (int i = 0; i < 7; ++i) {
+    ASSERT_NE(cache.take_run(1), nullptr);
+    static_cast<void>(cache.try_pop(1));
+    EXPECT_EQ(cache.try_pop(1), nullptr) << "more than two blocks of 256 bytes";
+    ASSERT_NE(cache.take_run(2), nullptr);
+    EXPECT_EQ(cache.try_pop(2), nullptr) << "more than one block of 512 bytes";
+  }
+}
+
 TEST_F(StreamCache, RunsFromRangesAreFenced)
 {
   give(base, 3 * 256);
