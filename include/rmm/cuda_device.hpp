@@ -67,7 +67,8 @@ inline std::size_t percent_of_free_device_memory(int percent)
 /// device current again.
 ///
 /// Does nothing if the number is negative or if the device is already current. Never throws. If the device cannot be made current, for
-/// example because it does not exist, the program ends if assertions are enabled; otherwise the previous device stays current.
+/// example because it does not exist, the program ends if assertions are enabled; otherwise the previous device stays current. If the
+/// runtime does not know the previous device, `device` stays current.
 ///
 /// @code{.cpp}
 /// for (int i = 0; i < rmm::get_num_cuda_devices(); ++i) {
@@ -86,7 +87,7 @@ struct cuda_set_device_raii {
 
   ~cuda_set_device_raii() noexcept
   {
-    if (must_restore_) { detail::make_device_current(previous_); }
+    if (must_restore_ && previous_ >= 0) { detail::make_device_current(previous_); }
   }
 
   cuda_set_device_raii(cuda_set_device_raii const&)            = delete;

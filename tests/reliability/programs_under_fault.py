@@ -10,10 +10,14 @@ A first run counts the calls. Then each call fails in a run of its own, through 
 
 - exit with status 0, or with a text that says what failed: not by a signal, and without hanging;
 - give back all that it took, and order all that it does, as the simulator reports at exit. If the failing call was to release
-  something, or to wait, that may stay.
+  something, that one thing may stay; if it was to get or set the current device, a call for the wrong device may be refused.
 
-For each program 40 calls are tried, spread over all of its calls. RMM_TEST_FAULTS=n tries n, and RMM_TEST_EVERY_FAULT=1 tries all. The test
-also fails if less than 90 % of the chosen calls were made at all.
+Destructors and deallocations cannot report that a call failed. A library with assertions ends the process there instead, with a text that
+names the call and its error: that is taken for such calls (`asserted`) only. The call then fails once more, with an error that the assertions
+let pass, and the program has to do all of the above, as without assertions.
+
+For each program about 40 calls are tried, some of each function. RMM_TEST_FAULTS=n tries about n, and RMM_TEST_EVERY_FAULT=1 tries all. The
+test also fails if less than 90 % of the chosen calls were made at all.
 """
 
 from __future__ import annotations
@@ -36,8 +40,18 @@ least_reached = 0.9
 # Calls that report errors of other calls, and return none of their own.
 never_fail = {"cudaGetErrorName", "cudaGetErrorString", "cudaGetLastError", "cudaPeekAtLastError", "cudasim::launch"}
 never_fail |= {"cuGetErrorName", "cuGetErrorString"}
-# Destructors and deallocations make these calls, and cannot report their errors.
-ends_something = re.compile(r"Free|Destroy|Unmap|Release|Unregister|Synchronize|[GS]etDevice$|CtxGet|CtxSet|CtxPop|GetDeviceCount$")
+releases_something = re.compile(r"Free|Destroy|Unmap|Release|Unregister")
+# Functions whose failures the library asserts, because what calls them cannot report an error.
+asserted = {"cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaHostUnregister"}  # deallocations
+asserted |= {"cudaEventDestroy", "cudaMemPoolDestroy", "cudaStreamDestroy"}  # destructors
+asserted |= {"cuMemAddressFree", "cuMemRelease", "cuMemUnmap"}  # destructors of mapped memory
+asserted |= {"cudaEventSynchronize", "cudaStreamSynchronize"}  # waits before memory is released
+asserted |= {"cudaGetDevice", "cudaSetDevice", "cuCtxPopCurrent"}  # scopes of another device, which end in destructors
+asserted |= {"cudaGetDeviceCount"}  # get_num_cuda_devices(), which does not throw
+asserted_with_any_error = {"cudaGetDeviceCount"}
+accepted_error = "cudaErrorCudartUnloading"  # all other assertions let it pass, since destructors run after the runtime has ended
+# After a failure the program may use another device than it wants, which the simulator reports.
+chooses_device = {"cudaGetDevice", "cudaSetDevice"}
 takes_memory = re.compile(r"Malloc|Create|Alloc|Reserve|Register|Map$")
 # Matches a text that says why a program ended.
 names_a_reason = re.compile(r"cuda(?:Error\w+|GetDeviceCount)|CUDA_ERROR_\w+|\d (?:[KMGT]i)?B\b|\d bytes|which the device does not have")
@@ -65,11 +79,15 @@ class End:
 class Fault:
     function: str
     number: int
+    asked_error: str = ""
+
+    @property
+    def error(self) -> str:
+        return self.asked_error or ("cudaErrorMemoryAllocation" if takes_memory.search(self.function) else "cudaErrorUnknown")
 
     @property
     def text(self) -> str:
-        error = "cudaErrorMemoryAllocation" if takes_memory.search(self.function) else "cudaErrorUnknown"
-        return f"{self.function}:{self.number}:{error}"
+        return f"{self.function}:{self.number}:{self.error}"
 
 
 def environment_of(report: Path) -> dict[str, str]:
@@ -124,6 +142,12 @@ def run_all(program: Path, faults: list[Fault | None], jobs: int) -> list[End]:
         return [ends[index % jobs][index // jobs] for index in range(len(faults))]
 
 
+def is_assertion(end: End, fault: Fault) -> bool:
+    """Returns whether an assertion of the library has ended the run, and says that a call failed with the error of the fault."""
+    text = rf"^CUDA Error detected\. {fault.error} .*\n.*: Assertion `.+' failed\.$"
+    return end.status == -signal.SIGABRT and fault.function in asserted and re.search(text, end.output, re.MULTILINE) is not None
+
+
 def problem_of(end: End, fault: Fault | None, kept: Counter[str]) -> str | None:
     """Returns what is wrong with the end of a run, or None. `kept` is what the program leaks if nothing fails."""
     if end.status == -signal.SIGALRM:
@@ -136,39 +160,59 @@ def problem_of(end: End, fault: Fault | None, kept: Counter[str]) -> str | None:
         return f"ends with status {end.status}, though nothing fails"
     if end.status not in (0, 66) and not names_a_reason.search(end.output):
         return f"ends with status {end.status}, and does not say why"
-    if fault is not None and ends_something.search(fault.function):
-        return None
-    if end.leaks() - kept:
+    may_stay = 1 if fault is not None and releases_something.search(fault.function) else 0
+    if (end.leaks() - kept).total() > may_stay:
         return "loses something"
+    if fault is not None and fault.function in chooses_device:
+        return None
     return None if "cudasim: violations: none" in end.report else "does what is not ordered, or not allowed"
 
 
-def spread(faults: list[Fault], most: int) -> list[Fault]:
-    """Returns at most `most` of the faults, from all parts of the list."""
-    if most == 0 or len(faults) <= most:
-        return faults
-    return [faults[index * len(faults) // most] for index in range(most)]
+def chosen(calls: dict[str, int], most: int) -> list[Fault]:
+    """Returns about `most` faults: the same number for each function, if it is called as often, from all parts of the run."""
+    each = max(calls.values(), default=0)
+    if most != 0:
+        each = next((n for n in range(1, each) if sum(min(n, count) for count in calls.values()) >= most), each)
+    faults = []
+    for function, count in calls.items():
+        tried = min(each, count)
+        faults += [Fault(function, 1 + index * count // tried) for index in range(tried)]
+    return faults
 
 
-def try_program(program: Path, most: int, jobs: int, without_ends: bool) -> bool:
+def try_faults(program: Path, faults: list[Fault], jobs: int) -> list[tuple[Fault, End]]:
+    """Returns how the program ends with each fault. A fault that an assertion reports is tried again with an error that it accepts."""
+    ends = list(zip(faults, run_all(program, list(faults), jobs)))
+    stopped = [fault for fault, end in ends if is_assertion(end, fault) and fault.function not in asserted_with_any_error]
+    again = [Fault(fault.function, fault.number, accepted_error) for fault in stopped]
+    return ends + list(zip(again, run_all(program, list(again), jobs)))
+
+
+def try_program(program: Path, most: int, jobs: int) -> bool:
     """Prints the result for a program. Returns whether it passed."""
     (first,) = run_all(program, [None], 1)
     kept = first.leaks()
     if problem := problem_of(first, None, kept):
         print(f"{program.stem}: {problem}\n{first.output}\n{first.report}")
         return False
-    every = [Fault(name, number) for name, count in first.calls().items() for number in range(1, count + 1)]
-    if without_ends:
-        every = [fault for fault in every if not ends_something.search(fault.function)]
-    tried = spread(every, most)
-    reached = wrong = failed = 0
-    for fault, end in zip(tried, run_all(program, list(tried), jobs)):
+    calls = first.calls()
+    tried = chosen(calls, most)
+    reached = wrong = failed = stopped = 0
+    for fault, end in try_faults(program, tried, jobs):
+        if fault.error != accepted_error:
+            reached += not end.report or end.calls().get(fault.function, 0) >= fault.number
+            if is_assertion(end, fault):
+                stopped += 1
+                continue
+            failed += end.status not in (0, 66)
         if problem := problem_of(end, fault, kept):
             wrong += 1
             print(f"{program.stem}, CUDASIM_FAULT={fault.text}: {problem}\n{end.output[-3000:]}\n{end.report.partition('cudasim: leaks')[2]}")
-        reached += not end.report or end.calls().get(fault.function, 0) >= fault.number
-        failed += end.status not in (0, 66)
-    print(f"{program.stem}: {reached} of {len(tried)} calls reached, of {len(every)}; {failed} runs ended with an error; {wrong} were wrong", flush=True)
+    print(
+        f"{program.stem}: {reached} of {len(tried)} calls reached, of {sum(calls.values())}; {failed} runs ended with an error, {stopped} with "
+        f"an assertion; {wrong} were wrong",
+        flush=True,
+    )
     if reached < least_reached * len(tried):
         print(f"{program.stem}: less than {least_reached:.0%} were reached")
     return wrong == 0 and reached >= least_reached * len(tried) and bool(tried)
@@ -178,10 +222,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="+", metavar="PROGRAM", type=Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--without-ends", action="store_true", help="leave out calls whose failure an assertion of the library reports")
     given = parser.parse_args()
     most = 0 if "RMM_TEST_EVERY_FAULT" in os.environ else int(os.environ.get("RMM_TEST_FAULTS", "40"))
-    return 0 if all([try_program(program.resolve(), most, given.jobs, given.without_ends) for program in given.programs]) else 1
+    return 0 if all([try_program(program.resolve(), most, given.jobs) for program in given.programs]) else 1
 
 
 if __name__ == "__main__":

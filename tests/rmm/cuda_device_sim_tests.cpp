@@ -175,6 +175,20 @@ TEST_F(CudaDeviceCost, AGuardOfTheCurrentDeviceSetsNothing)
   EXPECT_EQ(cudasim::calls("cudaSetDevice"), before);
 }
 
+TEST_F(CudaDeviceFaults, AGuardThatFoundNoPreviousDeviceRestoresNone)
+{
+  if (cudasim::current_options().devices < 2) { GTEST_SKIP() << "needs a machine of two devices"; }
+  std::thread{[] {  // without a context, which would have the device
+    fail_next("cudaGetDevice", cudaErrorInitializationError);
+    {
+      rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{1}};
+      EXPECT_EQ(rmm::get_current_cuda_device().value(), 1);
+    }
+    EXPECT_EQ(rmm::get_current_cuda_device().value(), 1);
+  }}
+    .join();
+}
+
 TEST_F(CudaDeviceCost, AGuardOfAnotherDeviceSetsTwice)
 {
   if (cudasim::current_options().devices < 2) { GTEST_SKIP() << "needs a machine of two devices"; }

@@ -333,7 +333,8 @@ TEST_F(ElasticPoolFaults, APauseThatFailsChangesNothing)
   rmm::cuda_stream const stream;
   int failures = 0;
   for (auto const kept : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {
-    for (std::string const call : {"cudaDeviceSynchronize", "cudaHostAlloc", "cudaMallocHost", "cudaMemcpyAsync"}) {
+    for (std::string const call :
+         {"cudaDeviceSynchronize", "cudaHostAlloc", "cudaMallocHost", "cudaMemcpyAsync", "cudaStreamSynchronize"}) {
       for (std::uint64_t n = 1;; ++n) {
         filled_pool filled{stream};
         auto const fired = cudasim::faults_fired();
@@ -393,10 +394,11 @@ TEST_F(ElasticPoolFaults, AResumeThatFailsCanBeTriedAgain)
 {
   rmm::cuda_stream const stream;
   int failures = 0;
-  for (std::string const call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cudaMemcpyAsync"}) {
+  for (std::string const call :
+       {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cudaMemcpyAsync", "cudaStreamSynchronize"}) {
     for (std::uint64_t n = 1;; ++n) {
       filled_pool filled{stream};
-      filled.pool.pause();
+      filled.pool.pause(rmm::mr::paused_contents::kept_pinned);  // from where the host does not wait for copies
       auto const fired = cudasim::faults_fired();
       cudasim::inject({call, n, cudaErrorMemoryAllocation, 1});
       bool const threw = throws([&] { filled.pool.resume(); });
@@ -415,7 +417,47 @@ TEST_F(ElasticPoolFaults, AResumeThatFailsCanBeTriedAgain)
       if (!failed) { break; }
     }
   }
-  EXPECT_GE(failures, 4);
+  EXPECT_GE(failures, 5);
+}
+
+// The error is one that the library's assertions accept.
+TEST_F(ElasticPoolFaults, APauseKeepsWhatTheDriverDoesNotUnmap)
+{
+  rmm::cuda_stream const stream;
+  std::uint64_t n = 0;
+  for (bool failed = true; failed;) {
+    filled_pool filled{stream};
+    auto const fired = cudasim::faults_fired();
+    cudasim::inject({"cuMemUnmap", ++n, cudaErrorCudartUnloading, 1});
+    filled.pool.pause();
+    cudasim::clear_faults();
+    failed = cudasim::faults_fired() != fired;
+    EXPECT_EQ(cudasim::usage(0).physical != 0, failed) << n;
+    filled.pool.resume();
+    EXPECT_EQ(cudasim::usage(0).physical, filled.pool.pool_size()) << n;
+    EXPECT_TRUE(filled.has_its_contents()) << n;
+  }
+  EXPECT_GT(n, 1U);
+}
+
+TEST_F(ElasticPoolFaults, APoolGrowsBesideAddressesThatTheDriverDoesNotUnmap)
+{
+  rmm::cuda_stream const stream;
+  {
+    elastic_pool_memory_resource pool{chunk};
+    pool.deallocate(pool.allocate(2 * chunk, stream), 2 * chunk, stream);
+    stream.synchronize();
+    cudasim::inject({"cuMemUnmap", 1, cudaErrorCudartUnloading, 1});
+    pool.release_unused();
+    cudasim::clear_faults();
+    for (auto const count : {1, 2, 3}) {
+      auto const bytes = static_cast<std::size_t>(count) * chunk;
+      void* const ptr  = pool.allocate(bytes, stream);
+      EXPECT_EQ(cudaMemsetAsync(ptr, 1, bytes, stream.value()), cudaSuccess);
+      pool.deallocate(ptr, bytes, stream);
+    }
+  }
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);  // the end of the pool unmaps them
 }
 
 /// A pool whose free memory is still being written.

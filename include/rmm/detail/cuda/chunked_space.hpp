@@ -28,14 +28,14 @@ namespace detail {
 /// multiples of the unit.
 ///
 /// Invariants:
-///  S1  each address of the reservation is in one mapped chunk, or in one range of empty_ranges(), or lost: host memory ran out when
-///      it became empty. Chunks and empty ranges lie in the reservation, at multiples of the unit, and do not overlap
+///  S1  each address of the reservation is in one mapped chunk, or in one range of empty_ranges(), or lost: when it became empty, host
+///      memory ran out or the driver did not unmap it. Chunks and empty ranges lie in the reservation, at multiples of the unit, and do not overlap
 ///  S2  the size of an empty range is not 0; two empty ranges do not overlap or touch
 ///  S3  mapped memory can be used by all devices that have access
 ///  S4  mapped_bytes() is the sum of the sizes of the mapped chunks, spare_bytes() that of the spare ones
 ///
 /// A spare chunk is physical memory that is not mapped, but kept. From drop() to restore(), the chunks whose memory was given back still
-/// count as mapped in S1 and S4. Not thread-safe.
+/// count as mapped in S1 and S4. Chunks that the driver does not unmap then keep their memory. Not thread-safe.
 class chunked_space {
  public:
   /// `address_bytes` and `unit` are multiples of the device's granularity. Throws what address_reservation throws.
@@ -108,15 +108,16 @@ class chunked_space {
   }
 
   /// Unmaps a range of whole mapped chunks, which become spare. No work may use the memory any more. If host memory runs out, the
-  /// chunks go back to the device instead.
+  /// chunks go back to the device instead. If the driver does not unmap the range, its addresses are not used again.
   void unmap(std::uintptr_t begin, std::size_t bytes) noexcept
   {
     RMM_ASSERT(bytes != 0 && chunks_.count(begin) != 0);
     mark_memory_ends(reinterpret_cast<void const*>(begin), bytes);
-    if (!dropped_) { addresses_.unmap(begin, bytes); }
     auto const first = chunks_.lower_bound(begin);
     auto const last  = chunks_.lower_bound(begin + bytes);
     RMM_ASSERT(std::prev(last)->first + std::prev(last)->second.bytes == begin + bytes);
+    bool const keeps_memory = std::any_of(first, last, [](auto const& each) { return each.second.has_memory(); });
+    bool const is_unmapped  = !keeps_memory || addresses_.unmap(begin, bytes);
     for (auto at = first; at != last; ++at) {
       if (dropped_) { continue; }
       try {
@@ -127,7 +128,7 @@ class chunked_space {
     }
     chunks_.erase(first, last);
     mapped_bytes_ -= bytes;
-    give_empty(begin, bytes);
+    if (is_unmapped) { give_empty(begin, bytes); }
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
 
@@ -152,12 +153,17 @@ class chunked_space {
   }
 
   /// Gives the memory of all mapped chunks back to the device, and keeps their addresses reserved. No work may use the memory any more.
-  /// Until restore(), map() and drop() must not be called, and find() returns null.
+  /// Until restore(), map() and drop() must not be called, and find() returns null. Chunks that the driver does not unmap keep their memory.
   void drop() noexcept
   {
     RMM_ASSERT(!dropped_);
-    for_each_run([&](run_of_chunks run) { addresses_.unmap(run.begin, run.bytes); });
-    for (auto& each : chunks_) { physical_memory const released{std::move(each.second.memory)}; }
+    for_each_run([&](run_of_chunks run) {
+      if (!addresses_.unmap(run.begin, run.bytes)) { return; }
+      auto const last = chunks_.lower_bound(run.begin + run.bytes);
+      for (auto at = chunks_.lower_bound(run.begin); at != last; ++at) {
+        physical_memory const released{std::move(at->second.memory)};
+      }
+    });
     dropped_ = true;
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
@@ -165,21 +171,21 @@ class chunked_space {
   /// Maps new memory to the addresses that drop() kept. Throws what map() throws, and maps nothing then.
   void restore()
   {
-    std::vector<physical_memory> fresh;
+    std::vector<std::pair<std::uintptr_t, physical_memory>> fresh;
     fresh.reserve(chunks_.size());
-    for (auto const& each : chunks_) { fresh.emplace_back(addresses_.device(), each.second.bytes, options_); }
-    auto next = chunks_.begin();
-    scope_guard undo{[&]() noexcept {
-      for (auto at = chunks_.begin(); at != next; ++at) { addresses_.unmap(at->first, at->second.bytes); }
-    }};
-    for (auto const& memory : fresh) {
-      addresses_.map(next->first, memory);
-      ++next;
+    for (auto const& [begin, chunk] : chunks_) {
+      if (!chunk.has_memory()) {
+        fresh.emplace_back(begin, physical_memory{addresses_.device(), chunk.bytes, options_});
+      }
     }
+    auto next = fresh.begin();
+    scope_guard undo{[&]() noexcept {
+      for (auto at = fresh.begin(); at != next; ++at) { addresses_.unmap(at->first, at->second.bytes()); }
+    }};
+    for (; next != fresh.end(); ++next) { addresses_.map(next->first, next->second); }
     for_each_run([&](run_of_chunks run) { addresses_.set_access(run.begin, run.bytes, access_); });
     undo.dismiss();
-    next = chunks_.begin();
-    for (auto& memory : fresh) { (next++)->second.memory = std::move(memory); }
+    for (auto& [begin, memory] : fresh) { chunks_.find(begin)->second.memory = std::move(memory); }
     dropped_ = false;
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
@@ -231,6 +237,7 @@ class chunked_space {
 
   struct mapped_chunk {
     explicit mapped_chunk(physical_memory&& chunk) noexcept : bytes{chunk.bytes()}, memory{std::move(chunk)} {}
+    [[nodiscard]] bool has_memory() const noexcept { return memory.bytes() != 0; }
     std::size_t bytes;  // also while the memory is dropped
     physical_memory memory;
   };

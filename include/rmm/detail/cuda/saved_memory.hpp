@@ -138,13 +138,15 @@ class saved_memory {
     if (ranges_.empty()) { return; }
     auto* host = copy_.get();
     scope_guard wait{
-      [&]() noexcept { static_cast<void>(cudaStreamSynchronize(stream)); }};  // a copy fails: earlier ones may run
+      [&]() noexcept {  // a copy or the first wait fails: copies may run, and the caller frees the memory
+        static_cast<void>(cudaStreamSynchronize(stream));
+      }};
     for (auto const& [begin, size] : ranges_) {
       copy_one(reinterpret_cast<void*>(begin), host, size, stream);  // NOLINT: ranges are addresses
       host += size;
     }
-    wait.dismiss();
     RMM_CUDA_TRY(cudaStreamSynchronize(stream));
+    wait.dismiss();
   }
 
   std::vector<std::pair<std::uintptr_t, std::size_t>> ranges_;

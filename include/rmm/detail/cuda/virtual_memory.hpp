@@ -275,7 +275,7 @@ class device_access {
 
 /// An owner of a reserved range of addresses, to which physical memory can be mapped.
 ///
-/// Threads  map(), set_access() and unmap() may run at the same time for ranges that do not overlap.
+/// Threads  map() and set_access() may run at the same time for ranges that do not overlap.
 class address_reservation {
  public:
   /// Reserves `bytes` bytes, a multiple of the granularity, for memory of `device`. The size may exceed the device's memory.
@@ -294,24 +294,30 @@ class address_reservation {
   }
 
   address_reservation(address_reservation&& other) noexcept
-    : device_{other.device_}, bytes_{std::exchange(other.bytes_, 0)}, begin_{std::exchange(other.begin_, 0)}
+    : device_{other.device_},
+      bytes_{std::exchange(other.bytes_, 0)},
+      begin_{std::exchange(other.begin_, 0)},
+      unmap_failed_{other.unmap_failed_}
   {}
   address_reservation& operator=(address_reservation&& other) noexcept
   {
     std::swap(device_, other.device_);
     std::swap(bytes_, other.bytes_);
     std::swap(begin_, other.begin_);
+    std::swap(unmap_failed_, other.unmap_failed_);
     return *this;
   }
   address_reservation(address_reservation const&)            = delete;
   address_reservation& operator=(address_reservation const&) = delete;
 
-  /// Frees the addresses. Requires that all memory is unmapped.
+  /// Frees the addresses. Requires that unmap() was called for all memory. If a call failed, unmaps the whole range again; if that fails
+  /// too, the addresses stay reserved.
   ~address_reservation()
   {
     if (bytes_ == 0) { return; }
     auto const& driver = *find_driver();
     device_context_scope const scope{driver, device_};
+    if (unmap_failed_ && driver.unmap(begin_, bytes_) != CUDA_SUCCESS) { return; }
     expect_driver_success(driver.free_addresses(begin_, bytes_));
   }
 
@@ -346,19 +352,23 @@ class address_reservation {
   }
 
   /// Removes all mappings in a range that cuts none of them; the range may have holes. All work that uses the memory has to be done:
-  /// the driver may or may not wait for it. Failure is asserted.
-  void unmap(std::uintptr_t at, std::size_t bytes) noexcept
+  /// the driver may or may not wait for it. Failure is asserted. Returns false after a failure: the memory is still mapped then.
+  bool unmap(std::uintptr_t at, std::size_t bytes) noexcept
   {
     RMM_ASSERT(contains(at, bytes));
     auto const& driver = *find_driver();
     device_context_scope const scope{driver, device_};
-    expect_driver_success(driver.unmap(at, bytes));
+    auto const status = driver.unmap(at, bytes);
+    expect_driver_success(status);
+    if (status != CUDA_SUCCESS) { unmap_failed_ = true; }
+    return status == CUDA_SUCCESS;
   }
 
  private:
   int device_;
   std::size_t bytes_;
   std::uintptr_t begin_{};
+  bool unmap_failed_{false};
 };
 
 }  // namespace detail

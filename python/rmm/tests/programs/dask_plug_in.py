@@ -19,7 +19,8 @@ def use() -> None:
         plugin = RMMPlugin(configuration)
         plugin.setup(worker=worker)
         kept += [rmm.DeviceBuffer(size=size) for size in (1000, 5 << 20)]
-        asyncio.run(worker.metrics["rmm"](worker))
+        if "rmm" in worker.metrics:  # without an answer about the device, a worker shows no memory
+            asyncio.run(worker.metrics["rmm"](worker))
         plugin.teardown(worker=worker)
     kept[0].copy_from_host(b"from one worker to the other")
     assert kept[0].tobytes()[:8] == b"from one"
