@@ -116,7 +116,7 @@ class kept_reservations {
     return reinterpret_cast<void*>(::syscall(SYS_mmap, where, bytes, access, flags, file, offset));
   }
 
-  static constexpr std::size_t large = std::size_t{1} << 30U;
+  static constexpr std::size_t large = std::size_t{8} << 20U;
 
  private:
   std::mutex mutex_;
