@@ -283,13 +283,20 @@ rmm::cuda_stream_view to_stream(void* stream) noexcept
 
 rmm_c_status no_resource() noexcept { return fail(RMM_C_INVALID_ARGUMENT, "the resource is a null pointer"); }
 
-/// Calls the resource's trim_to(). Returns nothing if it has none.
+/// Trims the outermost pool of a resource, and what that pool has its memory from. Returns what the last of them gave back, or nothing if
+/// none can give memory back.
 [[nodiscard]] std::optional<std::size_t> trim(rmm::mr::configured_resource const& resource, std::size_t keep_bytes)
 {
-  using pool = rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>;  // is no trimmable_resource
-  if (auto* const found = resource.find<rmm::mr::trimmable_resource>()) { return found->trim_to(keep_bytes); }
-  if (auto* const found = resource.find<pool>()) { return found->trim_to(keep_bytes); }
-  return std::nullopt;
+  using pool           = rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>;  // is no trimmable_resource
+  auto* const outer    = resource.find<rmm::mr::detail::suballocator>();
+  auto* const plain    = dynamic_cast<pool*>(outer);
+  auto* const trimming = dynamic_cast<rmm::mr::trimmable_resource*>(outer);
+  if (trimming != nullptr) { return trimming->trim_to(keep_bytes); }
+  if (outer != nullptr && plain == nullptr) { return std::nullopt; }  // an arena or a resource of fixed size
+  std::optional<std::size_t> given;
+  if (plain != nullptr) { given = plain->trim_to(keep_bytes); }
+  if (auto* const below = resource.find<rmm::mr::trimmable_resource>()) { given = below->trim_to(keep_bytes); }
+  return given;
 }
 
 }  // namespace

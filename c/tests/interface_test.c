@@ -239,7 +239,11 @@ static void trims_what_can_be_trimmed(void)
   EXPECT(rmm_c_resource_trim(pool, 0, &released) == RMM_C_OK && released == 64u << 20u);
   EXPECT(rmm_c_resource_destroy(pool) == RMM_C_OK);
 
-  rmm_c_resource* const arena = make("arena,size=64MiB");
+  rmm_c_resource* const nested = make("pool,initial=64MiB,upstream=elastic");
+  EXPECT(rmm_c_resource_trim(nested, 0, &released) == RMM_C_OK && released == 64u << 20u);
+  EXPECT(rmm_c_resource_destroy(nested) == RMM_C_OK);
+
+  rmm_c_resource* const arena = make("arena,size=64MiB,upstream=elastic");
   released                    = 1;
   EXPECT(rmm_c_resource_trim(arena, 0, &released) == RMM_C_NOT_SUPPORTED && released == 0);
   EXPECT(rmm_c_resource_destroy(arena) == RMM_C_OK);

@@ -176,7 +176,7 @@ def chosen(calls: dict[str, int], most: int) -> list[Fault]:
     faults = []
     for function, count in calls.items():
         tried = min(each, count)
-        faults += [Fault(function, 1 + index * count // tried) for index in range(tried)]
+        faults += [Fault(function, 1 + (2 * index + 1) * count // (2 * tried)) for index in range(tried)]
     return faults
 
 

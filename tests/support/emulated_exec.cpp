@@ -93,7 +93,7 @@ class kept_reservations {
     return made;
   }
 
-  /// Returns whether the addresses are part of a reservation. If they are most of it, the next one may take it. What a
+  /// Returns whether the addresses are part of a reservation. If they are large, all of it is free for the next one. What a
   /// program unmaps at its ends, for the sake of an alignment, stays.
   [[nodiscard]] bool give_up(void* ptr, std::size_t bytes)
   {

@@ -157,7 +157,7 @@ cdef class EngineMemoryResource(DeviceMemoryResource):
         Raises
         ------
         RuntimeError
-            If the resource is none of ``elastic``, ``pool``, ``cached``, ``cuda_async`` and ``pinned_pool``: others cannot give memory
+            If the resource has none of ``elastic``, ``pool``, ``cached``, ``cuda_async`` and ``pinned_pool``: others cannot give memory
             back.
         """
         cdef size_t released

@@ -156,8 +156,8 @@ RMM_C_API void rmm_c_resource_deallocate(
   rmm_c_resource* resource, void* block, size_t bytes, size_t alignment, void* stream) RMM_C_NOEXCEPT;
 
 /* Gives unused memory back to the device until at most `keep_bytes` stay, if possible. `released_bytes` may be null.
- * Supported by "elastic", "pool", "cached", "cuda_async" and "pinned_pool"; RMM_C_NOT_SUPPORTED for all other resources.
- * "pool" gives whole blocks of its upstream back. */
+ * Supported by "elastic", "pool", "cached", "cuda_async" and "pinned_pool", also below adaptors and "binning"; RMM_C_NOT_SUPPORTED
+ * for other resources. "pool" gives whole blocks back to its upstream, and then its upstream is trimmed, too. */
 RMM_C_API rmm_c_status rmm_c_resource_trim(rmm_c_resource* resource,
                                            size_t keep_bytes,
                                            size_t* released_bytes) RMM_C_NOEXCEPT;

@@ -238,8 +238,9 @@ class placement_search {
 }
 
 /// As find_placement(), but returns the place that touches the fewest units that are empty or belong to `chunks`. These are free and
-/// whole, so they can fill any place. Such a place may lack more units, but more of `chunks` are left outside to fill it: if there is a
-/// place that chunks outside can fill, so can this one be filled. Requires that each of `chunks` lies in a free range.
+/// whole, so they can fill any place. Such a place may lack more units, but more of `chunks` are left outside to fill it: if chunks of one
+/// unit can fill any place, they can fill this one. With larger chunks, which a place may cut, that need not be so. Requires that each
+/// of `chunks` lies in a free range.
 [[nodiscard]] inline placement find_densest_placement(std::vector<address_range> const& free,
                                                       std::vector<address_range> const& empty,
                                                       std::vector<address_range> const& chunks,
