@@ -14,15 +14,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <mutex>
+#include <new>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace {
@@ -74,41 +74,45 @@ class emulated_call {
   arguments environment_;
 };
 
-/// Keeps large ranges of reserved addresses for the next program that reserves as many, instead of giving them up.
+/// Keeps large ranges of reserved addresses for the next program that reserves as many, instead of giving them up. Needs no host memory,
+/// which tests make fail.
 class kept_reservations {
  public:
   /// Reserves addresses. Returns MAP_FAILED if there are none.
   [[nodiscard]] void* reserve(std::size_t bytes, int flags)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
-    auto const found = free_.lower_bound(bytes);
-    if (found != free_.end() && found->first / 2 <= bytes) {
-      auto const range = *found;
-      free_.erase(found);
-      used_.emplace(range.second, range.first);
-      return range.second;
+    range* best{};
+    for (range* each = all_.data(); each != all_.data() + count_; ++each) {
+      bool const fits = each->first == each->last && each->bytes >= bytes && each->bytes / 2 <= bytes;
+      if (fits && (best == nullptr || each->bytes < best->bytes)) { best = each; }
     }
-    void* const made = map(nullptr, bytes, PROT_NONE, flags, -1, 0);
-    if (made != MAP_FAILED) { used_.emplace(static_cast<char*>(made), bytes); }
-    return made;
+    if (best == nullptr) {
+      void* const made = map(nullptr, bytes, PROT_NONE, flags, -1, 0);
+      if (made == MAP_FAILED || count_ == all_.size()) { return made; }
+      best  = &all_[count_++];
+      *best = {static_cast<char*>(made), bytes, nullptr, nullptr};
+    }
+    best->first = best->begin;
+    best->last  = best->begin + bytes;
+    return best->begin;
   }
 
-  /// Returns whether the addresses are part of a reservation. If they are large, all of it is free for the next one. What a
-  /// program unmaps at its ends, for the sake of an alignment, stays.
+  /// Returns whether the addresses are part of a reservation, which keeps them. Once all of it is given up, the next one may take it.
   [[nodiscard]] bool give_up(void* ptr, std::size_t bytes)
   {
+    auto* const begin = static_cast<char*>(ptr);
     std::lock_guard<std::mutex> const lock{mutex_};
-    auto found = used_.upper_bound(static_cast<char*>(ptr));
-    if (found == used_.begin()) { return false; }
-    --found;
-    auto const [begin, size] = *found;
-    if (static_cast<char*>(ptr) + bytes > begin + size) { return false; }
-    if (bytes < large) { return true; }
-    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    if (map(begin, size, PROT_NONE, flags, -1, 0) == MAP_FAILED) { return false; }
-    used_.erase(found);
-    free_.emplace(size, begin);
-    return true;
+    for (range* each = all_.data(); each != all_.data() + count_; ++each) {
+      if (begin < each->begin || begin + bytes > each->begin + each->bytes) { continue; }
+      constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+      if (map(ptr, bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED) { return false; }
+      if (begin <= each->first) { each->first = std::max(each->first, begin + bytes); }
+      if (begin + bytes >= each->last) { each->last = std::max(each->first, std::min(each->last, begin)); }
+      if (each->first >= each->last) { each->last = each->first; }
+      return true;
+    }
+    return false;
   }
 
   static void* map(void* where, std::size_t bytes, int access, int flags, int file, off_t offset)
@@ -116,17 +120,25 @@ class kept_reservations {
     return reinterpret_cast<void*>(::syscall(SYS_mmap, where, bytes, access, flags, file, offset));
   }
 
-  static constexpr std::size_t large = std::size_t{8} << 20U;
+  static constexpr std::size_t large = std::size_t{1} << 30U;
 
  private:
+  struct range {
+    char* begin;
+    std::size_t bytes;
+    char* first;  // what is reserved of it; empty: nothing
+    char* last;
+  };
+
   std::mutex mutex_;
-  std::map<char*, std::size_t> used_;       // bytes by address
-  std::multimap<std::size_t, char*> free_;  // addresses by bytes
+  std::array<range, 4096> all_{};
+  std::size_t count_{};
 };
 
 kept_reservations& reservations()
 {
-  static auto& all = *new kept_reservations;  // programs unmap until their very end
+  alignas(kept_reservations) static std::array<std::byte, sizeof(kept_reservations)> place;
+  static auto& all = *new (place.data()) kept_reservations;  // programs unmap until their very end
   return all;
 }
 
