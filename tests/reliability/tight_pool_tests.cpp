@@ -211,16 +211,13 @@ class streams_of_program {
 /// Live blocks: bytes by address.
 using blocks_by_address = std::map<std::uintptr_t, std::size_t>;
 
-class tested_pool {
+/// A pool that serves the streams of a program.
+template <class Pool>
+class serving {
  public:
-  explicit tested_pool(program const& what) : pool_{&upstream_, what.pool_bytes, what.pool_bytes}, streams_{what}
-  {
-    void* const all = pool_.allocate(what.pool_bytes, streams_[0]);
-    space_          = {reinterpret_cast<std::uintptr_t>(all), what.pool_bytes};
-    pool_.deallocate(all, what.pool_bytes, streams_[0]);
-  }
-
-  [[nodiscard]] address_space space() const { return space_; }
+  template <class... Args>
+  explicit serving(program const& what, Args... args) : pool_{args...}, streams_{what}
+  {}
 
   [[nodiscard]] void* allocate(std::size_t bytes, std::size_t on)
   {
@@ -231,6 +228,33 @@ class tested_pool {
     }
   }
   void deallocate(void* ptr, std::size_t bytes, std::size_t on) { pool_.deallocate(ptr, bytes, streams_[on]); }
+
+ protected:
+  [[nodiscard]] Pool const& pool() const { return pool_; }
+
+ private:
+  Pool pool_;
+  streams_of_program streams_;
+};
+
+using bounded_pool = rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>;
+
+rmm::mr::cuda_memory_resource& cuda()
+{
+  static rmm::mr::cuda_memory_resource resource;
+  return resource;
+}
+
+class tested_pool : public serving<bounded_pool> {
+ public:
+  explicit tested_pool(program const& what) : serving{what, &cuda(), what.pool_bytes, what.pool_bytes}
+  {
+    void* const all = allocate(what.pool_bytes, 0);
+    space_          = {reinterpret_cast<std::uintptr_t>(all), what.pool_bytes};
+    deallocate(all, what.pool_bytes, 0);
+  }
+
+  [[nodiscard]] address_space space() const { return space_; }
 
   /// Expects that no run of free neighbours has `bytes` bytes.
   void check_failure(std::size_t bytes, blocks_by_address const& live) const
@@ -251,34 +275,21 @@ class tested_pool {
     return std::max<std::size_t>(largest, space_.begin + space_.bytes - end);
   }
 
-  rmm::mr::cuda_memory_resource upstream_;
-  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool_;
-  streams_of_program streams_;
   address_space space_{};
 };
 
 /// An elastic pool whose chunks have one size: no request of a program is large enough for larger ones.
-class tested_elastic_pool {
+class tested_elastic_pool : public serving<rmm::mr::elastic_pool_memory_resource> {
  public:
-  explicit tested_elastic_pool(program const& what) : pool_{0, what.pool_bytes}, streams_{what}
+  explicit tested_elastic_pool(program const& what) : serving{what, std::size_t{0}, what.pool_bytes}
   {
-    EXPECT_TRUE(pool_.has_virtual_memory());
+    EXPECT_TRUE(pool().has_virtual_memory());
   }
-
-  [[nodiscard]] void* allocate(std::size_t bytes, std::size_t on)
-  {
-    try {
-      return pool_.allocate(bytes, streams_[on]);
-    } catch (std::bad_alloc const&) {
-      return nullptr;
-    }
-  }
-  void deallocate(void* ptr, std::size_t bytes, std::size_t on) { pool_.deallocate(ptr, bytes, streams_[on]); }
 
   /// Expects that chunks without a live block do not suffice for `bytes` bytes at any addresses.
   void check_failure(std::size_t bytes, blocks_by_address const& live) const
   {
-    auto const all  = *pool_.maximum_bytes() / pool_.chunk_bytes();
+    auto const all  = *pool().maximum_bytes() / pool().chunk_bytes();
     auto const kept = chunks_with(live);
     EXPECT_GT(chunks_needed(bytes, live), all - kept)
       << "chunks had no live block when " << bytes << " bytes were refused";
@@ -290,31 +301,32 @@ class tested_elastic_pool {
     std::size_t count{};
     std::uintptr_t next{};  // the first chunk that is not counted
     for (auto const& [begin, bytes] : live) {
-      auto const first = std::max(begin / pool_.chunk_bytes(), next);
-      next             = (begin + bytes - 1) / pool_.chunk_bytes() + 1;
+      auto const first = std::max(begin / pool().chunk_bytes(), next);
+      next             = (begin + bytes - 1) / pool().chunk_bytes() + 1;
       count += next - std::min(first, next);
     }
     return count;
   }
 
-  /// The fewest chunks without a live block that a place for `bytes` bytes touches.
+  /// The fewest chunks without a live block that a place for `bytes` bytes touches: at an end of a gap between two blocks, or far from
+  /// live blocks.
   [[nodiscard]] std::size_t chunks_needed(std::size_t bytes, blocks_by_address const& live) const
   {
-    auto const chunk = pool_.chunk_bytes();
-    auto fewest      = rmm::align_up(bytes, chunk) / chunk;  // far from live blocks
-    std::uintptr_t end{};
-    for (auto const& [begin, size] : live) {
-      if (end != 0 && begin - end >= bytes) {
-        auto const beside = std::min({std::max(rmm::align_up(end, chunk) - end, begin % chunk), begin - end, bytes});
-        fewest            = std::min(fewest, rmm::align_up(bytes - beside, chunk) / chunk);
+    auto const chunk = pool().chunk_bytes();
+    auto fewest      = rmm::align_up(bytes, chunk) / chunk;
+    std::uintptr_t gap{};
+    for (auto const& [next, size] : live) {
+      if (gap != 0 && next - gap >= bytes) {
+        auto const first  = rmm::align_up(gap, chunk);  // the chunks from here to `last` have no live block
+        auto const last   = std::max(first, next / chunk * chunk);
+        auto const at_low = std::clamp(gap + bytes, first, last) - first;
+        auto const at_top = last - std::clamp(next - bytes, first, last);
+        fewest            = std::min(fewest, rmm::align_up(std::min(at_low, at_top), chunk) / chunk);
       }
-      end = begin + size;
+      gap = next + size;
     }
     return fewest;
   }
-
-  rmm::mr::elastic_pool_memory_resource pool_;
-  streams_of_program streams_;
 };
 
 /// A pool that records the live blocks and checks each failure.
