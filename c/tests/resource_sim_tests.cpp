@@ -149,6 +149,16 @@ TEST_F(CInterfaceTest, ChecksWhatServesLibrariesAsOtherFunctionsDo)
   EXPECT_EQ(rmm_c_serve_libraries(RMM_C_CURRENT_DEVICE, nullptr), RMM_C_CUDA_ERROR);
 }
 
+TEST_F(CInterfaceTest, TrimsWhatAPoolHasItsMemoryFrom)
+{
+  auto const before    = cudasim::usage(0).physical;
+  auto* const resource = make("pool,initial=64MiB,upstream=elastic");
+  EXPECT_GT(cudasim::usage(0).physical, before);
+  EXPECT_EQ(rmm_c_resource_trim(resource, 0, nullptr), RMM_C_OK);
+  EXPECT_EQ(cudasim::usage(0).physical, before);
+  EXPECT_EQ(rmm_c_resource_destroy(resource), RMM_C_OK);
+}
+
 TEST_F(CInterfaceTest, PassesTheStreamOn)
 {
   cudaStream_t stream{};
