@@ -26,6 +26,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <random>
@@ -460,6 +461,76 @@ TEST_F(ElasticPool, MovesPartOfALargeChunk)
   stream.synchronize();
   EXPECT_EQ(pool.release_unused(), large + 60 * MiB);
   EXPECT_EQ(free_on_device(), before);
+}
+
+/// 2 MiB of the device's memory, or of the pool's maximum, are taken from between two free chunks of 4 MiB.
+struct ElasticPoolWithFreeChunks : ElasticPool {
+  static constexpr auto half  = 128 * MiB;  // chunks of 4 MiB
+  static constexpr auto large = 4 * MiB;
+  static constexpr auto most  = 2 * half + 2 * MiB;
+
+  /// Fills `pool` and frees the chunks; a chunk of 2 MiB between them goes back to the device.
+  void fill(elastic_pool_memory_resource& pool)
+  {
+    void* const low    = pool.allocate(half, stream);
+    void* const middle = pool.allocate(2 * MiB, stream);
+    void* const high   = pool.allocate(half, stream);
+    ASSERT_EQ(static_cast<char*>(middle), static_cast<char*>(low) + half);
+    ASSERT_EQ(static_cast<char*>(high), static_cast<char*>(middle) + 2 * MiB);
+    pool.deallocate(low, half, stream);
+    pool.deallocate(high, half, stream);
+    blocks = {pool.allocate(half - large, stream), pool.allocate(large, stream), pool.allocate(large, stream)};
+    blocks.push_back(pool.allocate(half - large, stream));
+    std::sort(blocks.begin(), blocks.end(), std::less<>{});
+    ASSERT_EQ(blocks[1], static_cast<char*>(middle) - large);
+    ASSERT_EQ(blocks[2], high);
+    pool.deallocate(blocks[1], large, stream);
+    pool.deallocate(middle, 2 * MiB, stream);
+    pool.deallocate(blocks[2], large, stream);
+    stream.synchronize();
+    auto const before = pool.pool_size();
+    pool.trim_to(before - 2 * MiB);
+    ASSERT_EQ(pool.pool_size(), before - 2 * MiB);
+  }
+
+  void clear(elastic_pool_memory_resource& pool)
+  {
+    pool.deallocate(blocks.front(), half - large, stream);
+    pool.deallocate(blocks.back(), half - large, stream);
+  }
+
+  std::vector<void*> blocks;
+};
+
+TEST_F(ElasticPoolWithFreeChunks, MovesAChunkThatThePlaceCutsOnAFullDevice)
+{
+  elastic_pool_memory_resource pool{0, most};
+  ASSERT_NO_FATAL_FAILURE(fill(pool));
+  ASSERT_TRUE(cudasim::occupy(0, free_on_device()));
+  void* const ptr = pool.allocate(2 * large, stream);
+  EXPECT_EQ(pool.mapped_bytes(), most - 2 * MiB);
+  EXPECT_THROW(pool.allocate(large, stream), rmm::out_of_memory);
+  pool.deallocate(ptr, 2 * large, stream);
+  clear(pool);
+}
+
+TEST_F(ElasticPoolWithFreeChunks, MovesAChunkThatThePlaceCutsAtTheMaximum)
+{
+  elastic_pool_memory_resource pool{0, most};
+  ASSERT_NO_FATAL_FAILURE(fill(pool));
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* part{};
+  {
+    rmm::tag_scope const scope{cache};
+    part = pool.allocate(2 * MiB, stream);
+  }
+  void* const ptr = pool.allocate(2 * large, stream);
+  EXPECT_EQ(pool.mapped_bytes(), most);
+  EXPECT_THROW(pool.allocate(large, stream), rmm::out_of_memory);
+  pool.deallocate(ptr, 2 * large, stream);
+  pool.deallocate(part, 2 * MiB, stream);
+  clear(pool);
 }
 
 TEST_F(ElasticPool, SharedMemoryHasChunksOfOneSize)

@@ -167,6 +167,14 @@ class placement_search {
   return best;
 }
 
+/// Returns the addresses that two ranges share; an empty range if there are none.
+[[nodiscard]] inline address_range shared_part(address_range left, address_range right) noexcept
+{
+  auto const begin = detail::max(left.begin, right.begin);
+  auto const end   = detail::min(left.end(), right.end());
+  return begin < end ? address_range{begin, end - begin} : address_range{};
+}
+
 /// Returns the bytes of the empty units that a place touches; nothing if an address of it is neither free nor empty. O(free and empty
 /// ranges).
 [[nodiscard]] inline std::optional<std::size_t> count_missing(std::vector<address_range> const& free,
@@ -176,14 +184,9 @@ class placement_search {
 {
   std::size_t covered{};
   std::size_t missing{};
-  auto const shared = [&](address_range range) {
-    auto const begin = detail::max(range.begin, where.begin);
-    auto const end   = detail::min(range.end(), where.end());
-    return begin < end ? address_range{begin, end - begin} : address_range{};
-  };
-  for (auto const range : free) { covered += shared(range).bytes; }
+  for (auto const range : free) { covered += shared_part(range, where).bytes; }
   for (auto const range : empty) {  // they begin at a unit and are made of units
-    auto const part = shared(range);
+    auto const part = shared_part(range, where);
     if (part.bytes == 0) { continue; }
     covered += part.bytes;
     auto const first = (part.begin - range.begin) / chunk_bytes;
@@ -239,8 +242,8 @@ class placement_search {
 
 /// As find_placement(), but returns the place that touches the fewest units that are empty or belong to `chunks`. These are free and
 /// whole, so they can fill any place. Such a place may lack more units, but more of `chunks` are left outside to fill it: if chunks of one
-/// unit can fill any place, they can fill this one. With larger chunks, which a place may cut, that need not be so. Requires that each
-/// of `chunks` lies in a free range.
+/// unit can fill any place, they can fill this one; larger ones can if those that it cuts are mapped again. Requires that each of
+/// `chunks` lies in a free range.
 [[nodiscard]] inline placement find_densest_placement(std::vector<address_range> const& free,
                                                       std::vector<address_range> const& empty,
                                                       std::vector<address_range> const& chunks,

@@ -348,7 +348,7 @@ class chunk_source final : public memory_source {
         return nullptr;
       }
       while (target.missing_bytes > space_->spare_bytes() && !gather(free, target, when)) {
-        auto const rest = uncovered(target, find_chunks(free, target));
+        auto const rest = uncovered(target, find_all_chunks(free, target));
         if (when == leaving::after_a_wait && others_give(rest, rest) != 0) { continue; }
         reason = leaving_.empty() ? shortage(rest) : "the work that used free memory cannot be waited for";
         give_back_spare();
@@ -455,6 +455,29 @@ class chunk_source final : public memory_source {
     return find_chunks(free, uncovered(target, {}), target.where);
   }
 
+  /// As find_chunks(), with the chunks that the place cuts. They can be mapped again where the place lacks memory, and more of them
+  /// lies in it then.
+  [[nodiscard]] ranges find_all_chunks(ranges const& free, rmm::detail::placement const& target) const
+  {
+    return rmm::detail::merged(find_chunks(free, target), find_cut_chunks(free, target.where));
+  }
+
+  /// Returns the free chunks of which one part lies in the place, and one outside.
+  [[nodiscard]] ranges find_cut_chunks(ranges const& free, rmm::detail::address_range where) const
+  {
+    ranges cut;
+    for (auto const range : free) {
+      if (range.end() <= where.begin || where.end() <= range.begin) { continue; }
+      space_->visit_chunks_down(range, [&](rmm::detail::address_range chunk) {
+        auto const shared = rmm::detail::shared_part(chunk, where).bytes;
+        if (shared != 0 && shared != chunk.bytes) { cut.push_back(chunk); }
+        return true;
+      });
+    }
+    std::sort(cut.begin(), cut.end(), [](auto a, auto b) { return a.begin < b.begin; });
+    return cut;
+  }
+
   [[nodiscard]] ranges find_chunks(ranges const& free, std::size_t bytes, rmm::detail::address_range keep) const
   {
     auto const visit_chunks_down = [&](rmm::detail::address_range range, auto&& visit) {
@@ -473,11 +496,12 @@ class chunk_source final : public memory_source {
     return size;
   }
 
-  /// Returns the bytes of a place that neither spare chunks nor `chunks` can fill.
+  /// Returns the bytes of a place that neither spare chunks nor `chunks` can fill. What the place has of `chunks`, it lacks without them.
   [[nodiscard]] std::size_t uncovered(rmm::detail::placement const& target, ranges const& chunks) const noexcept
   {
-    auto const covered = space_->spare_bytes() + total_of(chunks);
-    return target.missing_bytes - std::min(target.missing_bytes, covered);
+    auto missing = target.missing_bytes;
+    for (auto const range : chunks) { missing += rmm::detail::shared_part(range, target.where).bytes; }
+    return missing - std::min(missing, space_->spare_bytes() + total_of(chunks));
   }
 
   /// Whether the maximum allows so many bytes more.
@@ -503,14 +527,17 @@ class chunk_source final : public memory_source {
     }
   }
 
-  /// Unmaps the chunks of find_chunks(), as far as `when` allows. Returns false, and unmaps none, if a wait fails, or if the chunks are
+  /// Unmaps free chunks to fill a place, as far as `when` allows. Returns false, and unmaps none, if a wait fails, or if the chunks are
   /// too few and the rest cannot be taken.
   [[nodiscard]] bool gather(ranges const& free, rmm::detail::placement const& target, leaving when)
   {
-    auto const chunks = find_chunks(free, target);
+    auto chunks = find_chunks(free, target);
     // Without chunks there is nothing to unmap, so the driver may refuse the missing memory later.
     bool const may_fail_later = when == leaving::at_once && chunks.empty();
-    if (!may_fail_later && !can_take(uncovered(target, chunks))) { return false; }
+    if (!may_fail_later && !can_take(uncovered(target, chunks))) {
+      chunks = find_all_chunks(free, target);
+      if (!can_take(uncovered(target, chunks))) { return false; }
+    }
     return try_withdraw(chunks, when);
   }
 
