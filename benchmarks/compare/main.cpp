@@ -22,6 +22,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <numeric>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -114,20 +115,39 @@ bool can_run(row const& r, candidate const& c, bool simulated)
   return c.has(r.needs) && (!r.needs_kernels || has_kernels);
 }
 
-/// Runs a row `repeat` times.
-result run_row(row const& r, candidate const& c, compare::settings const& settings, int repeat)
+/// Runs a row `repeat` times on each allocator. They take turns, each time in another order, so that what the machine does
+/// meanwhile concerns them all. An allocator that fails has no further turn. The results are in the order of the candidates.
+std::vector<result> run_row(row const& r,
+                            std::vector<candidate const*> const& candidates,
+                            compare::settings const& settings,
+                            int repeat,
+                            bool quiet,
+                            std::mt19937& random)
 {
-  result outcome{r.name, c.name(), {}, {}};
-  try {
-    std::vector<compare::figures> runs;
-    for (int i = 0; i < repeat; ++i) { runs.push_back(r.run(c, settings)); }
-    outcome.values = compare::medians(runs);
-  } catch (std::exception const& e) {
-    outcome.failure = e.what();
-    if (outcome.failure.empty()) { outcome.failure = "failed"; }
+  std::vector<result> outcomes;
+  for (auto const* const c : candidates) { outcomes.push_back({r.name, c->name(), {}, {}}); }
+  std::vector<std::vector<compare::figures>> runs(candidates.size());
+  std::vector<std::size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (int turn = 0; turn < repeat; ++turn) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (auto const index : order) {
+      auto& outcome = outcomes[index];
+      if (!outcome.failure.empty()) { continue; }
+      if (turn == 0 && !quiet) { std::fprintf(stderr, "%s: %s\n", r.name.c_str(), outcome.allocator.c_str()); }
+      try {
+        runs[index].push_back(r.run(*candidates[index], settings));
+      } catch (std::exception const& e) {
+        outcome.failure = e.what();
+        if (outcome.failure.empty()) { outcome.failure = "failed"; }
+      }
+      static_cast<void>(cudaGetLastError());
+    }
   }
-  static_cast<void>(cudaGetLastError());
-  return outcome;
+  for (std::size_t i = 0; i != outcomes.size(); ++i) {
+    if (outcomes[i].failure.empty()) { outcomes[i].values = compare::medians(runs[i]); }
+  }
+  return outcomes;
 }
 
 /// The figures `name` of all rows that have it, one series for each allocator.
@@ -244,24 +264,15 @@ int run(rmm::benchmarks::options const& options)
   std::fflush(stdout);
 
   std::vector<result> results;
-  std::mt19937 random{2024};
+  std::mt19937 random{std::random_device{}()};
   for (auto const& r : chosen) {
     std::vector<candidate const*> turn;
     for (auto const& c : candidates) {
       if (can_run(r, c, simulated)) { turn.push_back(&c); }
     }
     if (turn.empty() && r.needs_kernels) { std::printf("left out: %s needs kernels\n", r.name.c_str()); }
-    std::shuffle(turn.begin(), turn.end(), random);
-    std::vector<result> of_row;
-    for (auto const* const c : turn) {
-      if (!options.is_set("quiet")) { std::fprintf(stderr, "%s: %s\n", r.name.c_str(), c->name().c_str()); }
-      of_row.push_back(run_row(r, *c, settings, repeat));
-    }
-    for (auto const& c : candidates) {  // back from random order to the order of the candidates
-      for (auto const& one : of_row) {
-        if (one.allocator == c.name()) { results.push_back(one); }
-      }
-    }
+    auto const of_row = run_row(r, turn, settings, repeat, options.is_set("quiet"), random);
+    results.insert(results.end(), of_row.begin(), of_row.end());
     if (options.has("csv")) {
       write_csv(options.get<std::string>("csv", ""), results);
     }  // after each row, for runs that are interrupted
