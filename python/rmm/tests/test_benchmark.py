@@ -59,3 +59,15 @@ def test_single_calls_are_timed() -> None:
     done = subprocess.run(calls, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 10
+
+
+@pytest.mark.skipif(cuda_backend == "sim", reason="needs a GPU")
+@pytest.mark.skipif(find_spec("warp") is None, reason="needs Warp")
+def test_other_frameworks_are_timed() -> None:
+    program = [sys.executable, "-W", "ignore", str(benchmark.with_name("other_frameworks.py"))]
+    done = subprocess.run(
+        [*program, "--rounds", "1", "--seconds", "0.001"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "failed" not in done.stdout
+    assert "RMM, elastic pool" in done.stdout
