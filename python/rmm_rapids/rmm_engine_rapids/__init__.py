@@ -22,7 +22,16 @@ from rmm_engine_rapids._engine import EngineMemoryResource, engine_version  # no
 from rmm_engine_rapids._figures import Figures, Report  # noqa: E402
 from rmm_engine_rapids._release import rapids_release  # noqa: E402
 
-__all__ = ["EngineMemoryResource", "Figures", "Report", "enable", "engine_version", "get_include", "rapids_release"]
+__all__ = [
+    "EngineMemoryResource",
+    "Figures",
+    "Report",
+    "enable",
+    "engine_version",
+    "get_include",
+    "nvtx_path",
+    "rapids_release",
+]
 
 
 def enable(configuration: str | None = None, device: int | None = None) -> EngineMemoryResource:
@@ -51,6 +60,11 @@ def enable(configuration: str | None = None, device: int | None = None) -> Engin
 def get_include() -> str:
     """Returns the folder of ``rmm_engine_rapids/engine_resource.hpp``, the resource for C++."""
     return os.path.join(os.path.dirname(__file__), "include")
+
+
+def nvtx_path() -> str:
+    """Returns what NVTX_INJECTION64_PATH has to be, so that allocations get tags from NVTX ranges, such as those of libcudf."""
+    return os.path.join(os.path.dirname(__file__), "librmm_engine_rapids.so")
 
 
 if os.environ.get("RMM_ENGINE_RAPIDS"):
