@@ -704,7 +704,7 @@ run_aarch64() {
       rm -rf "$folder/reports"
       mkdir -p "$folder/reports"
       env "GTEST_OUTPUT=xml:$folder/reports/" "GTEST_FILTER=$AARCH64_FILTER" "${FEW[@]}" ctest --test-dir "$folder" --output-on-failure \
-        --parallel "$JOBS" --no-tests=error --tests-regex "^($(IFS='|'; echo "${chosen[*]}"))(_4_DEVICES)?$" --output-junit "$folder/reports/ctest.junit" ||
+        --parallel "$JOBS" --no-tests=error --tests-regex "^($(IFS='|'; echo "${chosen[*]}"))(_4_DEVICES|_OTHER_HALF)?$" --output-junit "$folder/reports/ctest.junit" ||
         status=failed
     fi
   fi

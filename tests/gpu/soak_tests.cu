@@ -39,7 +39,8 @@ std::chrono::duration<double> time_for_all()
   return std::chrono::duration<double>{given != nullptr ? std::strtod(given, nullptr) : 20.0};
 }
 
-constexpr std::size_t MiB = std::size_t{1} << 20;
+constexpr std::size_t MiB                    = std::size_t{1} << 20;
+constexpr std::uint64_t steps_to_fill_memory = 4000;  // of all threads; slow machines make fewer with cudaMalloc
 
 struct turn {
   char const* resource;
@@ -147,7 +148,7 @@ void take_turn(turn const& what, std::chrono::duration<double> time)
     seen.foreign);
   EXPECT_EQ(seen.foreign, 0U);
   EXPECT_GT(seen.allocations, 100U);
-  EXPECT_GT(seen.failures, 0U) << "there was memory enough";
+  if (seen.steps >= steps_to_fill_memory) { EXPECT_GT(seen.failures, 0U) << "there was memory enough"; }
   auto const* const counted = resource.find<rmm::mr::statistics_resource_adaptor<rmm::mr::device_memory_resource>>();
   ASSERT_NE(counted, nullptr);
   EXPECT_EQ(counted->get_bytes_counter().value, 0);

@@ -17,6 +17,10 @@
 #include <unordered_map>
 #include <utility>
 
+/// _longjmp() of the C library. What that name stands for with _FORTIFY_SOURCE, which some distributions switch on, refuses to change to
+/// another stack.
+extern "C" [[noreturn]] void weak_memory_jump(::__jmp_buf_tag*, int) __asm__("_longjmp");
+
 namespace weak_memory {
 namespace detail {
 namespace {
@@ -195,7 +199,7 @@ class fiber {
   }
   void pause()
   {
-    if (_setjmp(own_) == 0) { _longjmp(explorer_, 1); }
+    if (_setjmp(own_) == 0) { weak_memory_jump(explorer_, 1); }
   }
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
 
@@ -223,7 +227,7 @@ class fiber {
   void run_until_pause()
   {
     if (_setjmp(explorer_) != 0) { return; }
-    if (was_started_) { _longjmp(own_, 1); }
+    if (was_started_) { weak_memory_jump(own_, 1); }
     was_started_ = true;
     ucontext_t context{};
     ::getcontext(&context);
@@ -249,7 +253,7 @@ class fiber {
     }
     is_in_code       = false;
     self->has_ended_ = true;
-    _longjmp(self->explorer_, 1);
+    weak_memory_jump(self->explorer_, 1);
   }
 
   static inline fiber* running_ = nullptr;

@@ -65,6 +65,8 @@ def test_reasons_have_no_place_in_the_source(arguments: list[str]) -> None:
     assert ".hpp" not in done.stdout
     if cuda_backend == "sim":
         assert "    shared by fabric no: cudaErrorNotSupported operation not supported\n" in done.stdout
+        if arguments[0] == "doctor":
+            assert "    for adapters     yes\n" in done.stdout
 
 
 def test_demo_shows_a_line_for_each_resource(capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,7 +136,7 @@ def test_refuses_while_an_adaptor_is_current() -> None:
     assert isinstance(rmm.mr.get_per_device_resource(0), rmm.mr.StatisticsResourceAdaptor)
 
 
-def test_what_cannot_be_made_changes_nothing(free_memory: Callable[[], int]) -> None:
+def test_what_cannot_be_made_changes_nothing(free_memory: Callable[[], int], slack: int) -> None:
     rmm_engine_rapids.enable(FIRST)
     before = free_memory()
     for configuration, error in (
@@ -147,4 +147,5 @@ def test_what_cannot_be_made_changes_nothing(free_memory: Callable[[], int]) -> 
         with pytest.raises(error):
             start(configuration)
         gc.collect()
-        assert (current(), free_memory()) == (shown(FIRST), before)
+        assert current() == shown(FIRST)
+        assert before - free_memory() <= slack

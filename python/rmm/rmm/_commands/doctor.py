@@ -104,6 +104,7 @@ _capabilities: tuple[tuple[str, Callable[[], bool]], ...] = (
     ("virtual memory", _has_virtual_memory),
     ("  shared by fd", allocates(lambda: rmm.mr.ElasticPoolMemoryResource(share_descriptors=True))),
     ("  shared by fabric", allocates(lambda: rmm.mr.ElasticPoolMemoryResource(share_fabric=True))),
+    ("  for adapters", allocates(lambda: rmm.mr.ElasticPoolMemoryResource(gpu_direct_rdma=True))),
     ("driver's pools", is_made(rmm.mr.CudaAsyncMemoryResource)),
     ("  shared by IPC", allocates(lambda: rmm.mr.CudaAsyncMemoryResource(enable_ipc=True))),
     ("  shared by fabric", allocates(lambda: rmm.mr.CudaAsyncMemoryResource(enable_fabric=True))),
