@@ -14,8 +14,10 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/error.hpp>
 #include <rmm/heap_figures.hpp>
+#include <rmm/memory_report.hpp>
 #include <rmm/mr/binning_memory_resource.hpp>
 #include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/detail/suballocator.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
@@ -36,6 +38,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 using rmm_c::activity;
 using rmm_c::fail;
@@ -276,6 +279,24 @@ rmm_c_figures to_c(rmm::heap_figures const& from) noexcept
   return to;
 }
 
+/// Whether the outermost pool of a configuration has the option `tags`. Only pools can have it.
+[[nodiscard]] bool tracks_tags(rmm::mr::resource_configuration const& configuration)
+{
+  using rmm::mr::detail::resource_kind;
+  if (configuration.kind() != resource_kind::binning) { return configuration.has("tags"); }
+  auto const below = configuration.upstream();
+  return below && tracks_tags(*below);
+}
+
+/// Returns the live bytes of each tag, in descending order, or nothing if the outermost pool does not track tags.
+[[nodiscard]] std::optional<std::vector<rmm::memory_report::holder>> holders_of(
+  rmm::mr::configured_resource const& resource)
+{
+  if (!tracks_tags(resource.configuration())) { return std::nullopt; }
+  auto const* const pool = resource.find<rmm::mr::detail::growing_pool>();
+  return pool != nullptr ? std::make_optional(pool->live_by_tag_name()) : std::nullopt;
+}
+
 rmm::cuda_stream_view to_stream(void* stream) noexcept
 {
   return rmm::cuda_stream_view{static_cast<cudaStream_t>(stream)};
@@ -417,5 +438,25 @@ rmm_c_status rmm_c_resource_figures(rmm_c_resource* resource, rmm_c_figures* fig
     known.live_blocks = resource->live_blocks();
     rmm_c::write_known_part(figures, known);
     return found ? RMM_C_OK : fail(RMM_C_NOT_SUPPORTED, "the resource has no figures");
+  });
+}
+
+rmm_c_status rmm_c_resource_visit_tags(rmm_c_resource* resource,
+                                       void (*visit)(void*, char const*, uint64_t, uint64_t),
+                                       void* argument) noexcept
+{
+  if (visit == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "the function to call is a null pointer"); }
+  if (resource == nullptr) { return no_resource(); }
+  return guarded([&] {
+    std::optional<std::vector<rmm::memory_report::holder>> found;
+    {  // the use ends before the calls, because they may give the resource up and ask for its figures
+      rmm_c_resource::use const use{*resource};
+      if (auto const status = resource->check_usable()) { return status; }
+      rmm::detail::device_scope const on_device{resource->device()};
+      found = holders_of(resource->configured());
+    }
+    if (!found) { return fail(RMM_C_NOT_SUPPORTED, "the outermost pool lacks the option `tags`, or there is no pool"); }
+    for (auto const& each : *found) { visit(argument, each.tag.c_str(), each.bytes, each.allocations); }
+    return RMM_C_OK;
   });
 }

@@ -40,6 +40,8 @@ bool rmm::test::host_allocation_fails(void const* /*caller*/) noexcept
 
 namespace {
 
+void ignore_holder(void* /*argument*/, char const* /*tag*/, std::uint64_t /*bytes*/, std::uint64_t /*blocks*/) {}
+
 /// Calls all functions with one configuration. Returns the statuses.
 std::set<rmm_c_status> use_all(char const* configuration, void* stream)
 {
@@ -60,6 +62,7 @@ std::set<rmm_c_status> use_all(char const* configuration, void* stream)
   rmm_c_figures figures{};
   figures.size = sizeof figures;
   seen.insert(rmm_c_resource_figures(resource, &figures));
+  seen.insert(rmm_c_resource_visit_tags(resource, ignore_holder, nullptr));
   for (auto const& [block, bytes] : blocks) { rmm_c_resource_deallocate(resource, block, bytes, 0, stream); }
   seen.insert(rmm_c_resource_trim(resource, 0, nullptr));
   seen.insert(rmm_c_resource_destroy(resource));
@@ -146,12 +149,13 @@ TEST_P(CInterfaceFaultTest, AnswersEachFailingAllocationOnTheHost)
     {
       rmm_c_resource* resource{};
       void* block{};
-      auto const made = rmm_c_resource_create(GetParam(), 0, &resource);
-      auto const got  = made == RMM_C_OK ? rmm_c_resource_allocate(resource, 1000, 0, stream, &block) : RMM_C_OK;
+      auto const made    = rmm_c_resource_create(GetParam(), 0, &resource);
+      auto const got     = made == RMM_C_OK ? rmm_c_resource_allocate(resource, 1000, 0, stream, &block) : RMM_C_OK;
+      auto const visited = made == RMM_C_OK ? rmm_c_resource_visit_tags(resource, ignore_holder, nullptr) : RMM_C_OK;
       rmm_c_resource_deallocate(resource, block, 1000, 0, stream);
       auto const ended = rmm_c_resource_destroy(resource);
       fails_at         = 0;
-      seen.insert({made, got, ended});
+      seen.insert({made, got, visited, ended});
     }
     ASSERT_EQ(cudasim::ledger().size(), left) << n << "\n" << cudasim::leak_report();
     ASSERT_LT(n, 10'000U);
@@ -180,6 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Configurations,
                          CInterfaceFaultTest,
                          ::testing::Values("cuda",
                                            "pool,initial=1MiB",
+                                           "pool,tags",
                                            "arena",
                                            "elastic",
                                            "cached",

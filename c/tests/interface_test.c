@@ -33,6 +33,22 @@ static rmm_c_resource* make(char const* configuration)
   return resource;
 }
 
+struct holders {
+  rmm_c_resource* resource;
+  size_t visits;
+  uint64_t live_bytes;
+  uint64_t live_blocks;
+};
+
+static void add_holder(void* argument, char const* tag, uint64_t live_bytes, uint64_t live_blocks)
+{
+  struct holders* const found = argument;
+  EXPECT(strcmp(tag, "") == 0);
+  ++found->visits;
+  found->live_bytes += live_bytes;
+  found->live_blocks += live_blocks;
+}
+
 static void says_its_version(void)
 {
   EXPECT(rmm_c_version() == RMM_C_VERSION);
@@ -90,6 +106,7 @@ static void refuses_bad_arguments(void)
   EXPECT(rmm_c_resource_allocate(NULL, 1, 0, NULL, &block) == RMM_C_INVALID_ARGUMENT && block == NULL);
   EXPECT(rmm_c_resource_trim(NULL, 0, NULL) == RMM_C_INVALID_ARGUMENT);
   EXPECT(rmm_c_resource_figures(NULL, NULL) == RMM_C_INVALID_ARGUMENT);
+  EXPECT(rmm_c_resource_visit_tags(NULL, add_holder, NULL) == RMM_C_INVALID_ARGUMENT);
   EXPECT(rmm_c_default_resource(4096, &resource) == RMM_C_INVALID_ARGUMENT && resource == NULL);
   EXPECT(rmm_c_default_resource(RMM_C_CURRENT_DEVICE, NULL) == RMM_C_INVALID_ARGUMENT);
   EXPECT(rmm_c_graph_memory_create(NULL) == RMM_C_INVALID_ARGUMENT);
@@ -98,6 +115,7 @@ static void refuses_bad_arguments(void)
 
   rmm_c_resource* const pool = make("pool");
   EXPECT(rmm_c_resource_allocate(pool, 1, 0, NULL, NULL) == RMM_C_INVALID_ARGUMENT);
+  EXPECT(rmm_c_resource_visit_tags(pool, NULL, NULL) == RMM_C_INVALID_ARGUMENT);
   EXPECT(rmm_c_resource_allocate(pool, 1, 3, NULL, &block) == RMM_C_INVALID_ARGUMENT && block == NULL);
   EXPECT(rmm_c_resource_allocate(pool, 1, 512, NULL, &block) == RMM_C_INVALID_ARGUMENT && block == NULL);
   EXPECT(rmm_c_last_failure() == RMM_C_INVALID_ARGUMENT);
@@ -194,6 +212,67 @@ static void tells_figures(void)
   EXPECT(figures.live_blocks == 1 && figures.reserved_bytes == 0);
   rmm_c_resource_deallocate(cuda, block, 512, 0, NULL);
   EXPECT(rmm_c_resource_destroy(cuda) == RMM_C_OK);
+}
+
+static void visits_no_tags(void)
+{
+  char const* const without_tags[] = {
+    "pool", "arena", "cuda", "recommended", "binning", "pool,upstream=(elastic,tags)"};
+  for (size_t i = 0; i < sizeof without_tags / sizeof *without_tags; ++i) {
+    rmm_c_resource* const resource = make(without_tags[i]);
+    struct holders found           = {resource, 0, 0, 0};
+    EXPECT(rmm_c_resource_visit_tags(resource, add_holder, &found) == RMM_C_NOT_SUPPORTED && found.visits == 0);
+    EXPECT(strstr(rmm_c_last_failure_text(), "tags") != NULL);
+    EXPECT(rmm_c_resource_destroy(resource) == RMM_C_OK);
+  }
+}
+
+/* This library makes no tags; tests of rmm-engine-rapids have several. */
+static void visits_tags(void)
+{
+  char const* const with_tags[] = {
+    "pool,tags", "pool,tags,statistics", "elastic,tags", "cached,tags", "binning,upstream=(pool,tags)"};
+  for (size_t i = 0; i < sizeof with_tags / sizeof *with_tags; ++i) {
+    rmm_c_resource* const resource = make(with_tags[i]);
+    struct holders found           = {resource, 0, 0, 0};
+    EXPECT(rmm_c_resource_visit_tags(resource, add_holder, &found) == RMM_C_OK && found.visits == 0);
+    void* blocks[2];
+    EXPECT(rmm_c_resource_allocate(resource, 512, 0, NULL, &blocks[0]) == RMM_C_OK);
+    EXPECT(rmm_c_resource_allocate(resource, 1024, 0, NULL, &blocks[1]) == RMM_C_OK);
+    EXPECT(rmm_c_resource_visit_tags(resource, add_holder, &found) == RMM_C_OK && found.visits == 1);
+    EXPECT(found.live_bytes == 1536 && found.live_blocks == 2);
+    rmm_c_resource_deallocate(resource, blocks[0], 512, 0, NULL);
+    rmm_c_resource_deallocate(resource, blocks[1], 1024, 0, NULL);
+    EXPECT(rmm_c_resource_visit_tags(resource, add_holder, &found) == RMM_C_OK && found.visits == 1);
+    EXPECT(rmm_c_resource_destroy(resource) == RMM_C_OK);
+  }
+}
+
+/* Visits again, allocates, and gives the resource up. */
+static void use_the_interface(void* argument, char const* tag, uint64_t live_bytes, uint64_t live_blocks)
+{
+  struct holders* const outer = argument;
+  struct holders inner        = {outer->resource, 0, 0, 0};
+  add_holder(outer, tag, live_bytes, live_blocks);
+  rmm_c_figures figures;
+  figures.size = sizeof figures;
+  EXPECT(rmm_c_resource_figures(outer->resource, &figures) == RMM_C_OK && figures.live_blocks == 1);
+  EXPECT(rmm_c_resource_visit_tags(outer->resource, add_holder, &inner) == RMM_C_OK && inner.visits == 1);
+  void* block;
+  EXPECT(rmm_c_resource_allocate(outer->resource, 512, 0, NULL, &block) == RMM_C_OK);
+  rmm_c_resource_deallocate(outer->resource, block, 512, 0, NULL);
+  EXPECT(rmm_c_resource_destroy(outer->resource) == RMM_C_OK);
+}
+
+static void visits_tags_with_a_function_that_calls_the_interface(void)
+{
+  rmm_c_resource* const pool = make("pool,tags");
+  struct holders found       = {pool, 0, 0, 0};
+  void* block;
+  EXPECT(rmm_c_resource_allocate(pool, 512, 0, NULL, &block) == RMM_C_OK);
+  EXPECT(rmm_c_resource_visit_tags(pool, use_the_interface, &found) == RMM_C_OK && found.live_bytes == 512);
+  EXPECT(rmm_c_resource_visit_tags(pool, add_holder, &found) == RMM_C_MISUSE && found.visits == 1);
+  rmm_c_resource_deallocate(pool, block, 512, 0, NULL);
 }
 
 /* A caller of another version has a struct of another size. */
@@ -388,6 +467,9 @@ int main(void)
   RUN(names_the_file_that_cannot_be_made);
   RUN(reports_why_a_pool_has_no_memory);
   RUN(tells_figures);
+  RUN(visits_no_tags);
+  RUN(visits_tags);
+  RUN(visits_tags_with_a_function_that_calls_the_interface);
   RUN(writes_structs_of_other_sizes);
   RUN(trims_what_can_be_trimmed);
   RUN(lives_until_the_last_block_is_back);

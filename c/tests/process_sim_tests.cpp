@@ -133,6 +133,8 @@ void use_at_exit()
   void* late{&late};
   REQUIRE(rmm_c_resource_allocate(resource, 1, 0, nullptr, &late) == RMM_C_UNAVAILABLE && late == nullptr);
   REQUIRE(rmm_c_resource_trim(resource, 0, nullptr) == RMM_C_UNAVAILABLE);
+  auto const visit = [](void*, char const*, std::uint64_t, std::uint64_t) {};
+  REQUIRE(rmm_c_resource_visit_tags(resource, visit, nullptr) == RMM_C_UNAVAILABLE);
   rmm_c_resource* other{};
   REQUIRE(rmm_c_resource_create("cuda", 0, &other) == RMM_C_UNAVAILABLE);
   REQUIRE(rmm_c_resource_destroy(resource) == RMM_C_OK);

@@ -15,6 +15,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -159,6 +161,22 @@ TEST_F(CInterfaceTest, TrimsWhatAPoolHasItsMemoryFrom)
   EXPECT_EQ(rmm_c_resource_destroy(resource), RMM_C_OK);
 }
 
+TEST_F(CInterfaceTest, TurnsExceptionsOfWhatVisitsTagsIntoAStatus)
+{
+  auto* const pool  = make("pool,initial=1MiB,tags");
+  auto* const block = allocate(pool, 1000);
+  auto const throws = [](void* argument, char const*, std::uint64_t, std::uint64_t) {
+    ++*static_cast<int*>(argument);
+    throw std::runtime_error{"of the visitor"};
+  };
+  int calls{0};
+  EXPECT_EQ(rmm_c_resource_visit_tags(pool, throws, &calls), RMM_C_FAILED);
+  EXPECT_EQ(calls, 1);
+  EXPECT_STREQ(rmm_c_last_failure_text(), "of the visitor");
+  rmm_c_resource_deallocate(pool, block, 1000, 0, nullptr);
+  EXPECT_EQ(rmm_c_resource_destroy(pool), RMM_C_OK);
+}
+
 TEST_F(CInterfaceTest, PassesTheStreamOn)
 {
   cudaStream_t stream{};
@@ -258,6 +276,24 @@ TEST_F(CInterfaceDevicesTest, ServesAResourceWithAnyDeviceCurrent)
     EXPECT_EQ(rmm_c_resource_destroy(resource), RMM_C_OK);
     EXPECT_EQ(rmm::get_current_cuda_device().value(), 2);
   }
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+TEST_F(CInterfaceDevicesTest, VisitsTagsWithTheDeviceOfTheCaller)
+{
+  auto* const pool  = make("pool,initial=1MiB,tags", 1);
+  auto* const block = allocate(pool, 1024);
+  ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
+  auto const visit = [](void* argument, char const*, std::uint64_t bytes, std::uint64_t) {
+    *static_cast<std::uint64_t*>(argument) = bytes;
+    EXPECT_EQ(rmm::get_current_cuda_device().value(), 2);
+  };
+  std::uint64_t live_bytes{0};
+  EXPECT_EQ(rmm_c_resource_visit_tags(pool, visit, &live_bytes), RMM_C_OK);
+  EXPECT_EQ(live_bytes, 1024U);
+  EXPECT_EQ(rmm::get_current_cuda_device().value(), 2);
+  rmm_c_resource_deallocate(pool, block, 1024, 0, nullptr);
+  EXPECT_EQ(rmm_c_resource_destroy(pool), RMM_C_OK);
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 

@@ -76,16 +76,16 @@ def timed(programs: Any, step: Any) -> float:
     return statistics.median(times)
 
 
-def report_of_failure(resource: Any, size: int) -> str:
-    try:
-        resource.allocate(size)
-    except MemoryError:
-        return str(resource.report().text)
-    raise AssertionError("more than the resource may hold")
+def live_bytes_of(resource: Any) -> str:
+    lines = (
+        f"{each.bytes / 2**20:10.1f} MiB in {each.allocations}: {each.tag or '(no tag)'}"
+        for each in resource.live_by_tag()
+    )
+    return "\n".join(lines)
 
 
 def show(programs: Any, library: Any, resource: Any) -> dict[str, str]:
-    """Returns reports: of a request that is too large, with results of libcudf alive, and of a join without enough memory."""
+    """Returns the live bytes by range with results of libcudf alive, and the report of a join without enough memory."""
     import rmm
 
     import rmm_engine_rapids
@@ -93,7 +93,7 @@ def show(programs: Any, library: Any, resource: Any) -> dict[str, str]:
     fact, dimension = library.upload(library.fact), library.upload(library.dimension)
     kept = [library.joined(fact, dimension), library.sorted(fact), library.totals(fact)]
     programs.synchronize()
-    live = report_of_failure(resource, 1 << 42)
+    live = live_bytes_of(resource)
     del fact, dimension, kept
     held = sum(column.nbytes for column in [*library.fact, *library.dimension])
     small = rmm_engine_rapids.EngineMemoryResource(f"elastic,max={held * 3 // 2},tags", resource.device)
@@ -144,12 +144,6 @@ class Candidate:
         return self.process.returncode
 
 
-def print_holders(text: str) -> None:
-    for line in text.splitlines():
-        if line.lstrip().startswith("holders: "):
-            print(line.replace("holders: ", "").replace(", ", "\n  "))
-
-
 def compare(rounds: int, scale: float, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     all_candidates = [Candidate(name, scale) for name in candidates]
@@ -166,8 +160,7 @@ def compare(rounds: int, scale: float, folder: Path) -> None:
             times = each.times[what]
             print(f"{what} | {each.name} | {statistics.median(times):.3f} | {min(times):.3f} | {max(times):.3f}")
     shown = next(each for each in all_candidates if each.name == showing).answer("show")
-    print("\nlive bytes by range, with a join, a sort and a groupby alive:")
-    print_holders(shown["live"])
+    print(f"\nlive bytes by range, with a join, a sort and a groupby alive:\n{shown['live']}")
     print(f"\nthe report of a join without enough memory:\n{shown['join']}")
     statuses = [each.end() for each in all_candidates]
     if any(statuses):

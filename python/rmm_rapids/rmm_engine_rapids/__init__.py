@@ -19,12 +19,13 @@ _release.check()  # before importing modules that are compiled for one release
 import rmm.mr  # noqa: E402
 
 from rmm_engine_rapids._engine import EngineMemoryResource, engine_version  # noqa: E402
-from rmm_engine_rapids._figures import Figures, Report  # noqa: E402
+from rmm_engine_rapids._figures import Figures, Holder, Report  # noqa: E402
 from rmm_engine_rapids._release import rapids_release  # noqa: E402
 
 __all__ = [
     "EngineMemoryResource",
     "Figures",
+    "Holder",
     "Report",
     "enable",
     "engine_version",

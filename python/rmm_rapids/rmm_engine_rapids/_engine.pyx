@@ -9,11 +9,12 @@ from libcpp.memory cimport unique_ptr
 from libcpp.optional cimport optional
 from libcpp.pair cimport pair
 from libcpp.string cimport string
+from libcpp.vector cimport vector
 
 from rmm.librmm.memory_resource cimport device_async_resource_ref
 from rmm.pylibrmm.memory_resource._memory_resource cimport DeviceMemoryResource
 
-from rmm_engine_rapids._figures import Figures, Report
+from rmm_engine_rapids._figures import Figures, Holder, Report
 
 
 cdef extern from "rmm/c/rmm.h" nogil:
@@ -55,6 +56,11 @@ cdef extern from "rmm/c/rmm.h" nogil:
 
 
 cdef extern from "rmm_engine_rapids/engine_resource.hpp" namespace "rmm_engine_rapids" nogil:
+    cdef cppclass holder:
+        string tag
+        uint64_t bytes
+        uint64_t allocations
+
     cdef cppclass engine_resource:
         engine_resource(const char* configuration, int device) except +
         engine_resource(const engine_resource& other) except +
@@ -62,6 +68,7 @@ cdef extern from "rmm_engine_rapids/engine_resource.hpp" namespace "rmm_engine_r
         bool is_shared()
         size_t trim_to(size_t bytes) except +
         optional[rmm_c_figures] figures() except +
+        vector[holder] live_by_tag() except +
         optional[pair[rmm_c_report, string]] report() except +
 
 
@@ -195,6 +202,27 @@ cdef class EngineMemoryResource(DeviceMemoryResource):
             device_synchronizations=each.device_synchronizations,
             failures=each.failures,
         )
+
+    def live_by_tag(self):
+        """Tells what holds memory: the live bytes of each tag, in descending order. Tags are NVTX ranges; see ``nvtx_path()``.
+
+        Returns
+        -------
+        list of Holder
+            One for each tag with live allocations. The tag is empty for allocations without one.
+
+        Raises
+        ------
+        RuntimeError
+            If the configuration lacks the option ``tags``.
+        """
+        cdef vector[holder] found
+        with nogil:
+            found = dereference(self.c_obj).live_by_tag()
+        return [
+            Holder(found[i].tag.decode("utf-8", "surrogateescape"), found[i].bytes, found[i].allocations)
+            for i in range(found.size())
+        ]
 
     def report(self):
         """Tells what the pool had when it last had no memory for an allocation, in any thread.

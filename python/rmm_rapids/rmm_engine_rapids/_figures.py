@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures and reports of the engine's resources."""
+"""Figures, holders and reports of the engine's resources."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,14 @@ class Figures:
     coalesced: int  #: allocations served by neighbours that lay in different caches
     device_synchronizations: int  #: allocations served after a wait on the host for the whole device
     failures: int  #: allocations not served
+
+
+class Holder(NamedTuple):
+    """The live allocations of one tag."""
+
+    tag: str  #: empty for allocations without a tag
+    bytes: int
+    allocations: int
 
 
 @dataclass(frozen=True)

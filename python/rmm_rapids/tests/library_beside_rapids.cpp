@@ -74,6 +74,16 @@ void check_adaptors()
   CHECK(resource.figures()->live_blocks == 0);
 }
 
+void check_tags()
+{
+  rmm_engine_rapids::engine_resource resource{"elastic,max=64MiB,tags"};
+  auto* const block = resource.allocate(default_stream(), mib);
+  auto const found  = resource.live_by_tag();
+  CHECK(found.size() == 1 && found[0].tag.empty() && found[0].bytes == mib && found[0].allocations == 1);
+  resource.deallocate(default_stream(), block, mib);
+  CHECK(resource.live_by_tag().empty());
+}
+
 void check_failures()
 {
   rmm_engine_rapids::engine_resource resource{"pool,initial=1MiB,max=4MiB"};
@@ -112,6 +122,7 @@ extern "C" int check_resource()
   try {
     check_lifetime();
     check_adaptors();
+    check_tags();
     check_failures();
     check_synchronous();
   } catch (failed_check const& failure) {

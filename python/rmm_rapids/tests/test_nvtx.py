@@ -49,13 +49,20 @@ except MemoryError:
     print(resource.report().text.splitlines()[-1].strip())
 pop()
 blocks.append(resource.allocate(256))
+print([tuple(each) for each in resource.live_by_tag()])
 for block, size in zip(blocks, (512, 1024, 256)):
     resource.deallocate(block, size)
+print(resource.live_by_tag())
 """
 
 
-def test_reports_and_traces_name_ranges(run_program: Runner) -> None:
+def test_figures_reports_and_traces_name_ranges(run_program: Runner) -> None:
     program = f"{PROGRAM}\ndel resource\nprint(b'sort' in open('run.dev0.bin', 'rb').read())"
     done = run_program(program)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "holders: sort 1.000000 KiB in 1, (no tag) 512.000000 B in 1\nTrue\n"
+    assert done.stdout.splitlines() == [
+        "holders: sort 1.000000 KiB in 1, (no tag) 512.000000 B in 1",
+        "[('sort', 1024, 1), ('', 768, 2)]",
+        "[]",
+        "True",
+    ]

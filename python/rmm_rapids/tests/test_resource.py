@@ -12,7 +12,7 @@ import pytest
 import rmm
 from rmm.pylibrmm.stream import PER_THREAD_DEFAULT_STREAM
 
-from rmm_engine_rapids import EngineMemoryResource
+from rmm_engine_rapids import EngineMemoryResource, Holder
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -178,7 +178,20 @@ def test_unsupported_calls_raise_errors() -> None:
     assert resource.figures() is None
     with pytest.raises(RuntimeError, match="cannot give memory back"):
         resource.trim_to(0)
+    for configuration in ("cuda", "elastic"):
+        with pytest.raises(RuntimeError, match="lacks the option `tags`"):
+            EngineMemoryResource(configuration).live_by_tag()
     resource.deallocate(resource.allocate(100), 100)
+
+
+def test_lists_what_has_no_tag() -> None:
+    resource = EngineMemoryResource("elastic,max=1GiB,tags,statistics")
+    assert resource.live_by_tag() == []
+    blocks = [resource.allocate(MIB) for _ in range(3)]
+    assert resource.live_by_tag() == [Holder(tag="", bytes=3 * MIB, allocations=3)]
+    for block in blocks:
+        resource.deallocate(block, MIB)
+    assert resource.live_by_tag() == []
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@
 
 /* The version of this header. */
 #define RMM_C_VERSION_MAJOR 1
-#define RMM_C_VERSION_MINOR 1
+#define RMM_C_VERSION_MINOR 2
 #define RMM_C_VERSION (RMM_C_VERSION_MAJOR * 1000 + RMM_C_VERSION_MINOR)
 
 #if defined(__GNUC__)
@@ -192,6 +192,18 @@ typedef struct rmm_c_figures {
  *
  * Writes no more than `size` bytes, and sets `size` to the bytes that the library knows of these. */
 RMM_C_API rmm_c_status rmm_c_resource_figures(rmm_c_resource* resource, rmm_c_figures* figures) RMM_C_NOEXCEPT;
+
+/* Calls visit(argument, tag, live_bytes, live_blocks) for each tag with live allocations, in descending order of bytes. The tag is "" for
+ * allocations without one, and valid until `visit` returns. Needs the option `tags` of the outermost pool, else RMM_C_NOT_SUPPORTED.
+ * librmm_c.so makes no tags: there all allocations are without one. Libraries with this interface that make tags of NVTX ranges, such
+ * as that of rmm-engine-rapids, tell them apart.
+ *
+ * `visit` may call this interface, also to give the resource up: no lock is held, and all figures were read before its first call. If it
+ * throws an exception of C++, it is not called again, and the exception becomes the status. New in 1.2. */
+RMM_C_API rmm_c_status
+rmm_c_resource_visit_tags(rmm_c_resource* resource,
+                          void (*visit)(void* argument, char const* tag, uint64_t live_bytes, uint64_t live_blocks),
+                          void* argument) RMM_C_NOEXCEPT;
 
 /* --- CUDA graphs ---------------------------------------------------------------------------------------------------- */
 

@@ -22,6 +22,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rmm_engine_rapids {
 
@@ -50,6 +51,13 @@ namespace rmm_engine_rapids {
       throw std::runtime_error{text};
   }
 }
+
+/// The live allocations of one tag.
+struct holder {
+  std::string tag;  ///< empty for allocations without a tag
+  std::uint64_t bytes{};
+  std::uint64_t allocations{};
+};
 
 /// A memory resource of the engine for `cuda::mr::any_resource` and RAPIDS' registry.
 ///
@@ -124,6 +132,17 @@ class engine_resource {
     auto const status = rmm_c_resource_figures(pool_->resource, &found);
     if (status == RMM_C_NOT_SUPPORTED) { return std::nullopt; }
     pool_->expect(status);
+    return found;
+  }
+
+  /// Returns the live bytes of each tag, in descending order. Throws std::runtime_error unless the outermost pool has the option `tags`.
+  [[nodiscard]] std::vector<holder> live_by_tag() const
+  {
+    std::vector<holder> found;
+    auto const add = [](void* to, char const* tag, std::uint64_t bytes, std::uint64_t allocations) {
+      static_cast<std::vector<holder>*>(to)->push_back({tag, bytes, allocations});
+    };
+    pool_->expect(rmm_c_resource_visit_tags(pool_->resource, add, &found));
     return found;
   }
 
