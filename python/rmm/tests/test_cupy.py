@@ -5,12 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import re
-import subprocess
 import sys
-import time
-import weakref
 from collections.abc import Iterator
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
@@ -24,7 +19,7 @@ from rmm._build_facts import cuda_backend
 from rmm._cuda import gpu
 from rmm.allocators._cupy import _forget_cupy
 from rmm.allocators.cupy import rmm_cupy_allocator
-from rmm.pylibrmm.stream import Stream, _release_kept_streams
+from rmm.pylibrmm.stream import Stream
 
 # --- a stand-in
 
@@ -55,42 +50,6 @@ class CupyStream:
         return (0, self.ptr)
 
 
-# The program of a test has this text, too.
-owning_stream = """
-import ctypes
-from pathlib import Path
-
-import librmm
-
-from rmm._build_facts import cuda_backend
-
-simulator = str(Path(librmm.__file__).parent / "lib" / "libcudart_sim.so")
-runtime = ctypes.CDLL(simulator if cuda_backend == "sim" else "libcudart.so.13")
-
-
-class OwningStream:
-    __module__, __qualname__ = "cupy.cuda.stream", "Stream"
-
-    def __init__(self):
-        handle = ctypes.c_void_p()
-        assert runtime.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0
-        self.ptr = handle.value
-
-    def __cuda_stream__(self):
-        return (0, self.ptr)
-
-    def __del__(self):
-        runtime.cudaStreamDestroy(ctypes.c_void_p(self.ptr))
-"""
-
-
-def new_owning_stream() -> Any:
-    """Makes a stream with an object that destroys it at its end, as CuPy's class of this name does."""
-    names: dict[str, Any] = {}
-    exec(owning_stream, names)
-    return names["OwningStream"]()
-
-
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A stand-in for `cupy.cuda`. Set `.stream` to change the current stream."""
@@ -107,7 +66,6 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     _forget_cupy()
     yield cuda
     _forget_cupy()
-    _release_kept_streams()
 
 
 def test_memory_is_that_of_a_device_buffer(cupy: Any) -> None:
@@ -157,55 +115,39 @@ def capsule(function: Any, signature: bytes) -> Any:
     return new(ctypes.cast(function, ctypes.c_void_p), signature, None)
 
 
-class FunctionsOfCupy:
-    """C functions that tell the current stream, as CuPy's module has them. `asked` lists their calls."""
-
-    def __init__(self, cupy: Any) -> None:
-        options = b"struct __pyx_opt_args_4cupy_4cuda_6stream_get_current_stream *__pyx_optional_args"
-        self._signatures = [b"intptr_t (void)", b"PyObject *(int __pyx_skip_dispatch, " + options + b")"]
-        self._functions: list[Any] = [
-            ctypes.CFUNCTYPE(ctypes.c_ssize_t)(self._tell_handle),
-            ctypes.CFUNCTYPE(ctypes.py_object, ctypes.c_int, ctypes.c_void_p)(self._tell_stream),
-        ]
-        self.current: Any = CupyStream()
-        self.asked: list[str] = []
-        names = ("get_current_stream_ptr", "get_current_stream")
-        pairs = zip(self._functions, self._signatures, strict=True)
-        offered = {name: capsule(*pair) for name, pair in zip(names, pairs, strict=True)}
-        cupy.stream = SimpleNamespace(__pyx_capi__=offered)  # not the stream that the Python function would return
-
-    def _tell_handle(self) -> int:
-        self.asked.append("handle")
-        handle: int = self.current.ptr
-        return handle
-
-    def _tell_stream(self, skip_dispatch: int, optional_arguments: int | None) -> Any:
-        self.asked.append("stream")
-        return self.current
-
-
 def test_the_current_stream_comes_from_the_c_function_of_cupy(cupy: Any) -> None:
-    functions = FunctionsOfCupy(cupy)
+    options = b"struct __pyx_opt_args_4cupy_4cuda_6stream_get_current_stream *__pyx_optional_args"
+    signatures = [b"intptr_t (void)", b"PyObject *(int __pyx_skip_dispatch, " + options + b")"]
+    current = CupyStream()
+    asked: list[str] = []
+
+    def tell_handle() -> int:
+        asked.append("handle")
+        return current.ptr
+
+    def tell_stream(skip_dispatch: int, optional_arguments: int | None) -> CupyStream:
+        asked.append("stream")
+        return current
+
+    functions: list[Any] = [
+        ctypes.CFUNCTYPE(ctypes.c_ssize_t)(tell_handle),
+        ctypes.CFUNCTYPE(ctypes.py_object, ctypes.c_int, ctypes.c_void_p)(tell_stream),
+    ]
+    names = ("get_current_stream_ptr", "get_current_stream")
+    offered = {name: capsule(*pair) for name, pair in zip(names, zip(functions, signatures, strict=True), strict=True)}
+    cupy.stream = SimpleNamespace(__pyx_capi__=offered)  # not the stream that the Python function would return
     assert rmm_cupy_allocator(1000).mem._owner.stream == rmm.pylibrmm.stream.DEFAULT_STREAM
-    assert functions.asked == ["handle"]
+    assert asked == ["handle"]
     stream = Stream()
-    functions.current = current = CupyStream(stream)
+    current = CupyStream(stream)
     references = sys.getrefcount(current)
     pointer = rmm_cupy_allocator(1000)
     assert pointer.mem._owner.stream == stream
-    assert functions.asked == ["handle", "handle", "stream"]
+    assert asked == ["handle", "handle", "stream"]
     assert sys.getrefcount(current) > references  # the memory keeps the stream alive
     del pointer
     gc.collect()
     assert sys.getrefcount(current) == references
-
-
-def test_a_kept_stream_is_asked_for_once(cupy: Any) -> None:
-    functions = FunctionsOfCupy(cupy)
-    functions.current = new_owning_stream()
-    kept = rmm_cupy_allocator(1000).mem._owner.stream
-    assert rmm_cupy_allocator(1000).mem._owner.stream is kept
-    assert functions.asked == ["handle", "stream", "handle"]
 
 
 def test_c_functions_with_another_signature_are_not_called(cupy: Any) -> None:
@@ -229,91 +171,6 @@ def test_the_stream_lives_as_long_as_the_memory(cupy: Any) -> None:
     del pointer
     gc.collect()
     assert ended == [True]
-
-
-def stream_of_memory(cupy: Any, stream: CupyStream) -> Stream:
-    """Allocates and frees on a stream. Returns the object that the memory had for it."""
-    cupy.stream = stream
-    found: Stream = rmm_cupy_allocator(1000).mem._owner.stream
-    cupy.stream = CupyStream()
-    return found
-
-
-def test_a_kept_stream_ends_once_another_is_kept(cupy: Any) -> None:
-    stream = new_owning_stream()
-    stream_of_memory(cupy, stream)
-    ended = weakref.ref(stream)
-    del stream
-    gc.collect()
-    assert ended() is not None
-    stream_of_memory(cupy, new_owning_stream())
-    assert ended() is None
-
-
-def test_a_kept_stream_lives_as_long_as_its_memory(cupy: Any) -> None:
-    cupy.stream = new_owning_stream()
-    pointer = rmm_cupy_allocator(1000)
-    ended = weakref.ref(cupy.stream)
-    for _ in range(3):
-        stream_of_memory(cupy, new_owning_stream())
-    assert ended() is not None
-    del pointer
-    stream_of_memory(cupy, new_owning_stream())
-    assert ended() is None
-
-
-def test_a_kept_stream_lives_as_long_as_an_object_for_it(cupy: Any) -> None:
-    stream = new_owning_stream()
-    ended = weakref.ref(stream)
-    own = Stream(stream)
-    del stream
-    for _ in range(3):
-        stream_of_memory(cupy, new_owning_stream())
-    assert ended() is not None
-    del own
-    stream_of_memory(cupy, new_owning_stream())
-    assert ended() is None
-
-
-def test_more_streams_than_are_kept_serve_memory(cupy: Any) -> None:
-    streams = [new_owning_stream() for _ in range(100)]
-    for stream in streams + streams:
-        assert stream_of_memory(cupy, stream).__cuda_stream__() == stream.__cuda_stream__()
-    ended = [weakref.ref(stream) for stream in streams]
-    del streams, stream
-    stream_of_memory(cupy, new_owning_stream())
-    assert not [each for each in ended if each() is not None]
-
-
-def test_streams_that_live_for_one_request_cost_no_memory_and_no_time(cupy: Any) -> None:
-    rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB", "1MiB"))
-    streams = 1000 if cuda_backend == "sim" else 50  # the driver needs 2 ms for each
-    seconds = []
-    for _ in range(10):
-        begin = time.perf_counter()
-        for _ in range(streams):
-            stream_of_memory(cupy, new_owning_stream())
-        seconds.append(time.perf_counter() - begin)
-    assert min(seconds[5:]) < 2 * min(seconds[:5])
-
-
-def test_a_kept_stream_is_not_asked_for_its_id() -> None:
-    if cuda_backend != "sim":
-        pytest.skip("the simulator counts calls")
-    program = """
-import rmm
-from rmm.pylibrmm.stream import Stream
-rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB"))
-stream = Stream(OwningStream())
-for _ in range(200):
-    rmm.DeviceBuffer(size=1000, stream=stream)
-"""
-    command = [sys.executable, "-c", owning_stream + program]
-    environment = {**os.environ, "CUDASIM_REPORT": "-"}
-    report = subprocess.run(command, env=environment, check=False, capture_output=True, text=True).stderr
-    assert "violations: none" in report
-    assert int(re.findall(r"cuStreamIsCapturing +(\d+)", report)[0]) >= 400
-    assert int(re.findall(r"cuStreamGetId +(\d+)", report)[0]) < 10
 
 
 def test_out_of_memory_is_the_error_of_cupy_with_the_report(cupy: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:

@@ -14,7 +14,9 @@ import os
 
 from rmm_engine_rapids import _release
 
+_library = os.path.join(os.path.dirname(__file__), "librmm_engine_rapids.so")
 _release.check()  # before importing modules that are compiled for one release
+_release.check_engine(_library)
 
 import rmm.mr  # noqa: E402
 
@@ -65,7 +67,7 @@ def get_include() -> str:
 
 def nvtx_path() -> str:
     """Returns what NVTX_INJECTION64_PATH has to be, so that allocations get tags from NVTX ranges, such as those of libcudf."""
-    return os.path.join(os.path.dirname(__file__), "librmm_engine_rapids.so")
+    return _library
 
 
 if os.environ.get("RMM_ENGINE_RAPIDS"):

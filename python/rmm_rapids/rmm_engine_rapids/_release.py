@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the installed rmm is the release of RAPIDS that this package is compiled for."""
+"""Checks that the installed rmm is the release of RAPIDS that this package is compiled for, and that the engine is the package's."""
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 
 from rmm_engine_rapids import _build_facts
@@ -38,4 +39,17 @@ def check() -> None:
             f"pip install --force-reinstall ./python/rmm_rapids. Or: pip install 'rmm-cu13=={rapids_release}.*'",
             name="rmm",
             path=spec.origin,
+        )
+
+
+def check_engine(library: str) -> None:
+    """Raises ImportError if NVTX loads the engine of another installation, which this one's modules would then use."""
+    named = os.environ.get("NVTX_INJECTION64_PATH", "")
+    if os.path.basename(named) != os.path.basename(library) or not os.path.exists(named):
+        return
+    if not os.path.samefile(named, library):
+        raise ImportError(
+            f"NVTX_INJECTION64_PATH names the engine of another installation, {named}. Set it to {library}, or unset it.",
+            name="rmm_engine_rapids",
+            path=library,
         )

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
+
+import rmm_engine_rapids
 
 Runner = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -66,3 +70,15 @@ def test_figures_reports_and_traces_name_ranges(run_program: Runner) -> None:
         "[]",
         "True",
     ]
+
+
+def test_the_engine_of_another_installation_is_refused(run_program: Runner, tmp_path: Path) -> None:
+    other = tmp_path / Path(rmm_engine_rapids.nvtx_path()).name
+    shutil.copyfile(rmm_engine_rapids.nvtx_path(), other)
+    done = run_program("import rmm_engine_rapids", NVTX_INJECTION64_PATH=str(other))
+    assert (
+        f"ImportError: NVTX_INJECTION64_PATH names the engine of another installation, {other}. Set it to"
+        in done.stderr
+    )
+    own = run_program("import rmm_engine_rapids", NVTX_INJECTION64_PATH=rmm_engine_rapids.nvtx_path())
+    assert own.returncode == 0, own.stderr

@@ -11,7 +11,7 @@ from libc.stdint cimport intptr_t, uintptr_t
 
 from rmm.librmm.device_buffer cimport device_buffer
 from rmm.pylibrmm.device_buffer cimport DeviceBuffer, fill_at_once, fill_with, without_memory
-from rmm.pylibrmm.stream cimport Stream, keep_stream, kept_stream, owns_its_stream
+from rmm.pylibrmm.stream cimport Stream
 
 from importlib import import_module
 
@@ -75,9 +75,8 @@ def _forget_cupy():
 
 
 cdef Stream current_stream():
-    """Returns CuPy's current stream. Makes no Python object for the default stream and for one that is kept, the usual cases."""
+    """Returns CuPy's current stream. Makes no Python object for the default stream, which is the usual case."""
     cdef intptr_t handle
-    cdef Stream stream
     if _current_handle != NULL:
         handle = _current_handle()
         if PyErr_Occurred() != NULL:
@@ -85,14 +84,9 @@ cdef Stream current_stream():
         elif handle == 0:
             return _default_stream
         else:
-            stream = kept_stream(<cudaStream_t><uintptr_t>handle)
-            if stream is None:
-                stream = Stream._from_cudaStream_t(<cudaStream_t><uintptr_t>handle, current_stream_of_cupy())
-                if owns_its_stream(stream._owner):
-                    keep_stream(stream)
-            return stream
-    found = _current_stream()
-    return Stream(found) if found.ptr else _default_stream
+            return Stream._from_cudaStream_t(<cudaStream_t><uintptr_t>handle, current_stream_of_cupy())
+    stream = _current_stream()
+    return Stream(stream) if stream.ptr else _default_stream
 
 
 cdef object current_stream_of_cupy():

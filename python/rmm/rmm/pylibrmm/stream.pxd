@@ -18,8 +18,3 @@ cdef class Stream:
     cdef bool c_is_default(self) noexcept nogil
     cdef void _init_with_new_cuda_stream(self, object flags=*) except *
     cdef void _init_from_stream(self, Stream stream) except *
-
-
-cdef Stream kept_stream(cudaStream_t handle)
-cdef void keep_stream(Stream stream) except *
-cdef bint owns_its_stream(object stream) except *

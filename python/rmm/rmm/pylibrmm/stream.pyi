@@ -39,5 +39,3 @@ class Stream:
 DEFAULT_STREAM: Stream
 LEGACY_DEFAULT_STREAM: Stream
 PER_THREAD_DEFAULT_STREAM: Stream
-
-def _release_kept_streams() -> None: ...

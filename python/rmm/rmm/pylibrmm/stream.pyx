@@ -2,8 +2,6 @@
 """CUDA streams of this package and of other libraries."""
 
 cimport cython
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
 from cuda.bindings.cyruntime cimport cudaStream_t
 from libc.stdint cimport uintptr_t
 from libcpp cimport bool
@@ -11,23 +9,7 @@ from libcpp cimport bool
 from rmm.librmm.cuda_stream_view cimport cuda_stream_view
 from rmm.pylibrmm.cuda_stream cimport CudaStream
 
-import atexit
-
 from rmm.pylibrmm._stream_flags import CudaStreamFlags
-
-
-cdef extern from "pylibrmm/_kept_streams.hpp" namespace "rmm_python":
-    cdef cppclass kept_streams:
-        PyObject* find(cudaStream_t)
-        bool try_add(cudaStream_t, object)
-        PyObject* take_unused(PyObject* (*owner_of)(PyObject*) noexcept)
-        PyObject* take_any()
-
-
-cdef extern from "rmm/detail/cuda/stream_lifetimes.hpp" namespace "rmm::detail" nogil:
-    void stream_begins(cudaStream_t) noexcept
-    void stream_is_about_to_end(cudaStream_t) noexcept
-
 
 _OwningStream = CudaStream  # the name in later releases
 __all__ = ["DEFAULT_STREAM", "LEGACY_DEFAULT_STREAM", "PER_THREAD_DEFAULT_STREAM", "CudaStreamFlags", "Stream"]
@@ -54,55 +36,6 @@ def _handle_of(obj):
     if _made_by(obj, "cupy") and hasattr(obj, "ptr"):
         return int(obj.ptr)
     raise TypeError(f"Cannot create stream from {type(obj)}")
-
-
-# --- streams of CuPy
-#
-# Pools ask the driver for the id of a stream in each call, unless they know that the stream lives (stream_lifetimes.hpp). So streams of
-# CuPy are kept alive here, and pools know them. One that nothing else refers to is released before the next one is kept.
-
-cdef kept_streams _kept
-
-
-cdef PyObject* owner_of(PyObject* stream) noexcept:
-    return <PyObject*>(<Stream><object>stream)._owner
-
-
-cdef Stream kept_stream(cudaStream_t handle):
-    """Returns the kept stream with this handle, or None."""
-    cdef PyObject* found = _kept.find(handle)
-    return None if found == NULL else <Stream><object>found
-
-
-cdef void keep_stream(Stream stream) except *:
-    """Keeps a stream that owns_its_stream() allows, if there is room."""
-    cdef cudaStream_t handle = stream._cuda_stream
-    release_streams(_kept.take_unused(owner_of), False)
-    if not stream.view().is_default() and not stream.view().is_per_thread_default() and _kept.try_add(handle, stream):
-        with nogil:  # another thread may hold the lock, and wait for the GIL
-            stream_begins(handle)
-
-
-cdef void release_streams(PyObject* taken, bint all_of_them) except *:
-    cdef cudaStream_t handle
-    while taken != NULL:
-        handle = (<Stream><object>taken)._cuda_stream
-        with nogil:
-            stream_is_about_to_end(handle)
-        Py_DECREF(<object>taken)
-        taken = _kept.take_any() if all_of_them else _kept.take_unused(owner_of)
-
-
-def _release_kept_streams():
-    release_streams(_kept.take_any(), True)
-
-
-atexit.register(_release_kept_streams)
-
-
-cdef bint owns_its_stream(object stream) except *:
-    """Returns whether `stream` is an object of CuPy that destroys its stream when it ends, and not before."""
-    return type(stream).__module__ == "cupy.cuda.stream" and type(stream).__qualname__ == "Stream"
 
 
 @cython.no_gc_clear  # buffers in the same cycle free their memory on the stream later
@@ -143,8 +76,6 @@ cdef class Stream:
         else:
             self._cuda_stream = <cudaStream_t><uintptr_t>_handle_of(obj)
             self._owner = obj
-            if owns_its_stream(obj):
-                keep_stream(self)
 
     @staticmethod
     cdef Stream _from_cudaStream_t(cudaStream_t s, object owner=None):
