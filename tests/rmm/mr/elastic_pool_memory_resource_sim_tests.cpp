@@ -533,6 +533,44 @@ TEST_F(ElasticPoolWithFreeChunks, MovesAChunkThatThePlaceCutsAtTheMaximum)
   clear(pool);
 }
 
+TEST_F(ElasticPoolWithFreeChunks, MovesAChunkThatThePlaceCutsAfterAWaitForTheDevice)
+{
+  elastic_pool_memory_resource pool{0, most};
+  ASSERT_NO_FATAL_FAILURE(fill(pool));
+  void* const taken = pool.allocate(large, stream);
+  void* const other = pool.allocate(large, stream);
+  ASSERT_TRUE(cudasim::occupy(0, free_on_device()));
+  for (auto const* const record : {"cuEventRecord", "cudaEventRecord"}) {
+    cudasim::inject({record, 1, cudaErrorUnknown, 1000});  // so nobody but the host can wait for the frees
+  }
+  {
+    cudaStream_t ends{};
+    ASSERT_EQ(cudaStreamCreate(&ends), cudaSuccess);
+    pool.deallocate(taken, large, ends);
+    pool.deallocate(other, large, ends);
+    ASSERT_EQ(cudaStreamDestroy(ends), cudaSuccess);
+  }
+  void* const ptr = pool.allocate(2 * large, stream);
+  EXPECT_EQ(pool.mapped_bytes(), most - 2 * MiB);
+  cudasim::clear_faults();
+  pool.deallocate(ptr, 2 * large, stream);
+  clear(pool);
+}
+
+/// The place ends within a unit of the chunk that it cuts. The device has less than the rest of that unit.
+TEST_F(ElasticPoolWithFreeChunks, KeepsAChunkThatThePlaceCutsIfTheRequestIsRefused)
+{
+  elastic_pool_memory_resource pool{0, most};
+  ASSERT_NO_FATAL_FAILURE(fill(pool));
+  void* const low = pool.allocate(3 * MiB, stream);
+  ASSERT_EQ(low, blocks[1]);
+  ASSERT_TRUE(cudasim::occupy(0, free_on_device() - 7 * MiB / 4));
+  EXPECT_THROW(pool.allocate(13 * MiB / 2, stream), rmm::out_of_memory);
+  EXPECT_EQ(pool.mapped_bytes(), most - 2 * MiB);
+  pool.deallocate(low, 3 * MiB, stream);
+  clear(pool);
+}
+
 TEST_F(ElasticPool, SharedMemoryHasChunksOfOneSize)
 {
   elastic_pool_options options;

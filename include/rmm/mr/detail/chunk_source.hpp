@@ -386,10 +386,10 @@ class chunk_source final : public memory_source {
     return rmm::detail::find_densest_placement(free, empty, find_chunks(free, all, {}), bytes, chunk_bytes_);
   }
 
-  /// Whether free chunks elsewhere, spare ones, and what the pool can still take, are as much as a place lacks.
+  /// Whether free chunks, spare ones, and what the pool can still take, are as much as a place lacks.
   [[nodiscard]] bool can_fill(rmm::detail::placement const& target, ranges const& free) const
   {
-    return can_take(uncovered(target, find_chunks(free, target)));
+    return find_enough_chunks(free, target, false).has_value();
   }
 
   /// Maps memory to the addresses of a paused source, if necessary after the other sources have given unused memory back.
@@ -462,20 +462,43 @@ class chunk_source final : public memory_source {
     return rmm::detail::merged(find_chunks(free, target), find_cut_chunks(free, target.where));
   }
 
-  /// Returns the free chunks of which one part lies in the place, and one outside.
+  /// Returns such chunks, if the pool can take what they leave of the place; those that the place cuts only if it needs them.
+  /// `may_be_none`: whether it is enough that there are none outside of the place.
+  [[nodiscard]] std::optional<ranges> find_enough_chunks(ranges const& free,
+                                                         rmm::detail::placement const& target,
+                                                         bool may_be_none) const
+  {
+    auto chunks = find_chunks(free, target);
+    if ((may_be_none && chunks.empty()) || can_take(uncovered(target, chunks))) { return chunks; }
+    auto const cut = find_cut_chunks(free, target.where);
+    if (cut.empty()) { return std::nullopt; }
+    chunks = rmm::detail::merged(chunks, cut);
+    if (!can_take(uncovered(target, chunks))) { return std::nullopt; }
+    return chunks;
+  }
+
+  /// Returns the free chunks of which one part lies in the units of the place, and one outside.
   [[nodiscard]] ranges find_cut_chunks(ranges const& free, rmm::detail::address_range where) const
   {
+    auto const units = units_of(where);
     ranges cut;
     for (auto const range : free) {
-      if (range.end() <= where.begin || where.end() <= range.begin) { continue; }
+      if (range.end() <= units.begin || units.end() <= range.begin) { continue; }
       space_->visit_chunks_down(range, [&](rmm::detail::address_range chunk) {
-        auto const shared = rmm::detail::shared_part(chunk, where).bytes;
+        auto const shared = rmm::detail::shared_part(chunk, units).bytes;
         if (shared != 0 && shared != chunk.bytes) { cut.push_back(chunk); }
         return true;
       });
     }
-    std::sort(cut.begin(), cut.end(), [](auto a, auto b) { return a.begin < b.begin; });
+    std::sort(cut.begin(), cut.end(), [](auto left, auto right) { return left.begin < right.begin; });
     return cut;
+  }
+
+  /// Returns the units, of chunk_bytes_ each, that a place touches.
+  [[nodiscard]] rmm::detail::address_range units_of(rmm::detail::address_range where) const noexcept
+  {
+    auto const begin = addresses_.begin + (where.begin - addresses_.begin) / chunk_bytes_ * chunk_bytes_;
+    return {begin, align_up(where.end() - begin, chunk_bytes_)};
   }
 
   [[nodiscard]] ranges find_chunks(ranges const& free, std::size_t bytes, rmm::detail::address_range keep) const
@@ -496,11 +519,12 @@ class chunk_source final : public memory_source {
     return size;
   }
 
-  /// Returns the bytes of a place that neither spare chunks nor `chunks` can fill. What the place has of `chunks`, it lacks without them.
+  /// Returns the bytes of a place that neither spare chunks nor `chunks` can fill. Without `chunks` the place lacks the units that it has
+  /// of them.
   [[nodiscard]] std::size_t uncovered(rmm::detail::placement const& target, ranges const& chunks) const noexcept
   {
     auto missing = target.missing_bytes;
-    for (auto const range : chunks) { missing += rmm::detail::shared_part(range, target.where).bytes; }
+    for (auto const range : chunks) { missing += rmm::detail::shared_part(range, units_of(target.where)).bytes; }
     return missing - std::min(missing, space_->spare_bytes() + total_of(chunks));
   }
 
@@ -531,31 +555,24 @@ class chunk_source final : public memory_source {
   /// too few and the rest cannot be taken.
   [[nodiscard]] bool gather(ranges const& free, rmm::detail::placement const& target, leaving when)
   {
-    auto chunks = find_chunks(free, target);
     // Without chunks there is nothing to unmap, so the driver may refuse the missing memory later.
-    bool const may_fail_later = when == leaving::at_once && chunks.empty();
-    if (!may_fail_later && !can_take(uncovered(target, chunks))) {
-      chunks = find_all_chunks(free, target);
-      if (!can_take(uncovered(target, chunks))) { return false; }
-    }
-    return try_withdraw(chunks, when);
+    auto const chunks = find_enough_chunks(free, target, when == leaving::at_once);
+    return chunks && try_withdraw(*chunks, when);
   }
 
   /// Maps chunks to the parts of a place that have none.
   [[nodiscard]] bool fill_place(rmm::detail::address_range where, bool may_take_more, failure_reason& reason)
   {
-    auto const chunk   = chunk_bytes_;
     auto const largest = largest_chunk_for(where.bytes);
-    auto const begin   = addresses_.begin + (where.begin - addresses_.begin) / chunk * chunk;
-    auto const end     = addresses_.begin + align_up(where.end() - addresses_.begin, chunk);
+    auto const units   = units_of(where);
     for (auto const range : empty_ranges()) {
-      auto const first = std::max(begin, range.begin);
-      auto const last  = std::min(end, range.end());
-      if (first >= last) { continue; }
-      if (!try_fill({first, last - first}, largest, true, reason)) { return false; }
-      if (!may_take_more || last != end) { continue; }
-      auto const more = std::min(
-        align_down(std::min(heap_.block_bytes() / growth_fraction, most_growth_in_hand), chunk), range.end() - last);
+      auto const part = rmm::detail::shared_part(range, units);
+      auto const last = part.end();
+      if (part.bytes == 0) { continue; }
+      if (!try_fill(part, largest, true, reason)) { return false; }
+      if (!may_take_more || last != units.end()) { continue; }
+      auto const most = align_down(std::min(heap_.block_bytes() / growth_fraction, most_growth_in_hand), chunk_bytes_);
+      auto const more = std::min(most, range.end() - last);
       failure_reason ignored;
       if (more != 0 && space_->spare_bytes() == 0) {
         static_cast<void>(try_fill({last, more}, largest_chunk_for(more), false, ignored));
