@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the installed rmm is the release of RAPIDS that this package is compiled for, and that the engine is the package's."""
+"""Checks that the installed rmm is the release of RAPIDS that this package is compiled for, and that the engine is its own."""
 
 from __future__ import annotations
 
