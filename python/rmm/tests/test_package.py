@@ -85,9 +85,9 @@ def test_headers_and_the_package_of_cmake_are_installed() -> None:
 
 
 def test_the_code_of_all_modules_is_in_one_library() -> None:
-    """This includes the engine and the static CUDA runtime of 700 KB."""
+    """This includes the engine and the static CUDA runtime of 700 KB. An empty module has 66 KB where pages have 64 KiB."""
     (library,) = (Path(librmm.__file__).parent / "lib").glob("librmm_python.*")
-    aliases = [path for path in Path(rmm.__file__).parent.rglob("*.so") if path.stat().st_size < 1 << 16]
+    aliases = [path for path in Path(rmm.__file__).parent.rglob("*.so") if path.stat().st_size < 1 << 17]
     assert sorted(aliases) == sorted(Path(rmm.__file__).parent.rglob("*.so"))
     assert len(aliases) == 21
     program = """
