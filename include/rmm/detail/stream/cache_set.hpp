@@ -474,6 +474,13 @@ class basic_cache_set {
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_cache_set>(store->ranges().count()) || store->check_invariants());
   }
 
+  /// Flushes a cache whose owner searches for memory, unless no event can be recorded. A thread that only allocates would otherwise keep
+  /// what its cache had while it was the only one.
+  void flush_beyond_share(stream_cache& cache) noexcept
+  {
+    if (has_to_flush(cache) && cache.is_current() && cache.fence(cache.stream())) { flush(cache); }
+  }
+
   /// Moves fenced blocks from the stacks of the caches to their ranges, where they coalesce. Leaves out caches that would then have too many
   /// ranges: more ranges need more host memory, which takes longer than a search. Requires that all caches but the calling thread's are
   /// closed.

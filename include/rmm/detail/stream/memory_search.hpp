@@ -24,8 +24,8 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The search of a heap for memory after a call that looks only into the caller's cache found none. allocate_shared() takes the first
-/// memory that fits, in this order:
+/// The search of a heap for memory after a call that looks only into the caller's cache found none. allocate_shared() flushes that cache if
+/// it holds more than its share, and takes the first memory that fits, in this order:
 ///
 ///   1. the cache's own stacks, recent frees and ranges, because the thread may have been locked out of its cache before
 ///   2. the idle store, from which the cache takes somewhat more than the request; the idle store again, after memory whose events are
@@ -66,6 +66,7 @@ class basic_memory_search {
     RMM_ASSERT(bytes % heap_granule == 0);
     if (knows_no_run_of(bytes)) { return nullptr; }
     caches_.reopen(who.cache);
+    if (who.cache != nullptr) { caches_.flush_beyond_share(*who.cache); }
     caches_.note_scarcity();
     auto* own = shared_.find(who.identity);
     if (own != nullptr) { shared_.fence_left(*own, who.stream); }

@@ -19,6 +19,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -1029,6 +1030,26 @@ TEST_F(StreamOrderedHeapSim, RefillsACacheWithMoreThanTheRequest)
   heap.deallocate(larger, refill / 2 + 256, more);
 }
 
+/// A ring of blocks that one stream allocates and another frees, as in a pipeline. The first stream had the only cache before, which held
+/// the whole heap.
+TEST_F(StreamOrderedHeapSim, AStreamThatOnlyAllocatesGivesUpWhatItsCacheHeldAlone)
+{
+  constexpr std::size_t size  = 256 * MiB;
+  constexpr std::size_t block = 2 * MiB;  // goes past caches, of which there are two
+  device_heap heap{size};
+  heap.deallocate(heap.allocate(block, stream), block, stream);
+  EXPECT_EQ(heap.figures().cached_bytes, size);
+  std::array<void*, 16> ring{};
+  for (std::size_t i = 0; i != 4 * ring.size(); ++i) {
+    auto& place = ring[i % ring.size()];
+    if (place != nullptr) { heap.deallocate(place, block, other); }
+    place = heap.allocate(block, stream);
+  }
+  EXPECT_LE(heap.figures().cached_bytes, size / 4);
+  for (void* const each : ring) { heap.deallocate(each, block, other); }
+  EXPECT_TRUE(heap.good());
+}
+
 // --- what ends
 
 TEST_F(StreamOrderedHeapSim, WaitsForEveryStreamThatFreedAPartOfARun)
@@ -1340,9 +1361,10 @@ TEST_F(StreamOrderedHeapSim, RefillsFromAFittingFragmentUnlessMuchMemoryIsFree)
       heap.heap().settle();
     };
     // With two caches, none can take everything. The first cache's memory is given back as one large block.
-    void* const all = heap.allocate(60 * MiB, stream);
+    constexpr auto most = 64 * MiB - 128 * KiB;
+    void* const all     = heap.allocate(most, stream);
     static_cast<void>(heap.allocate(256, other));
-    heap.deallocate(all, 60 * MiB, stream);
+    heap.deallocate(all, most, stream);
     make_idle();
     void* const low = heap.allocate(2 * MiB + 32 * KiB, stream);
     static_cast<void>(heap.allocate(2 * MiB, stream));  // keeps the memory behind it in use
