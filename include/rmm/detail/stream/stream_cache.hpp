@@ -539,7 +539,7 @@ class stream_cache {
   [[nodiscard]] RMM_COLD bool ask_identity() noexcept
   {
     auto const ends = ends_ != nullptr ? ends_->load(std::memory_order_acquire) : 0;
-    if (identity_of_running_stream(name_.handle) != name_.identity) { return false; }
+    if (has_ended() || identity_of_running_stream(name_.handle) != name_.identity) { return false; }
     trusted_ends_ = ends;
     return true;
   }

@@ -594,4 +594,14 @@ TEST_F(StreamCache, RemembersThatItsStreamHasEnded)
   EXPECT_TRUE(cache.has_ended());
 }
 
+TEST_F(StreamCache, DoesNotTrustAStreamAgainThatWasReportedAsEnded)
+{
+  std::atomic<std::uint64_t> ends{0};
+  stream_cache known{name, &ends, true, limits};
+  known.set_ended();
+  ++ends;
+  EXPECT_FALSE(known.is_current());
+  EXPECT_FALSE(known.is_trusted());
+}
+
 }  // namespace
