@@ -118,8 +118,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Gives chunks without an allocation back to the device, until the pool holds at most `bytes`.
   ///
   /// Returns  the bytes given back, possibly 0.
-  /// Failure  does not throw; memory that cannot be given back stays. If a wait for work that used memory fails, that memory stays
-  ///          mapped, but unusable until a later wait succeeds. A paused pool or tag gives nothing back; the other parts of the pool do.
+  /// Failure  does not throw; memory that cannot be given back stays. If the wait for its work or the driver's unmapping fails, it stays
+  ///          mapped, but unusable until a later call succeeds. A paused pool or tag gives nothing back; the other parts of the pool do.
   /// Threads  may run at the same time as all other calls. Allocations that have to grow the pool wait for it. While it waits for the
   ///          device, all other allocations and frees wait, too. So do not call it while a kernel waits for a host thread that may allocate
   ///          or free: neither would ever go on.

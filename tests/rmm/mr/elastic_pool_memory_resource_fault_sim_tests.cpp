@@ -38,12 +38,14 @@ using rmm::test::random_program;
 
 constexpr std::size_t chunk = std::size_t{2} << 20U;
 
-/// Makes random calls fail, except those that free something: their failures are asserted.
+/// Makes random calls fail, except those that free something: their failures are asserted. cuMemUnmap fails with an error that the
+/// library's assertions accept.
 void let_calls_fail(random_program::options& how)
 {
   random_program::let_the_runtime_fail(how);
   how.arm = [](std::mt19937_64& random) {
-    static constexpr std::array<char const*, 8> calls{"cuMemCreate",
+    static constexpr std::array<char const*, 9> calls{"cuMemUnmap",
+                                                      "cuMemCreate",
                                                       "cuMemMap",
                                                       "cuMemSetAccess",
                                                       "cudaEventCreateWithFlags",
@@ -52,8 +54,10 @@ void let_calls_fail(random_program::options& how)
                                                       "cudaStreamWaitEvent",
                                                       "cudaDeviceSynchronize"};
     if (random() % 3 != 0) { return; }
-    auto const error = random() % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorUnknown;
-    cudasim::inject({calls[random() % calls.size()], 1 + random() % 3, error, 1 + random() % 2});
+    auto const which = random() % calls.size();
+    auto const other = random() % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorUnknown;
+    auto const error = which == 0 ? cudaErrorCudartUnloading : other;
+    cudasim::inject({calls[which], 1 + random() % 3, error, 1 + random() % 2});
   };
 }
 
@@ -433,7 +437,9 @@ TEST_F(ElasticPoolFaults, APauseKeepsWhatTheDriverDoesNotUnmap)
     cudasim::clear_faults();
     failed = cudasim::faults_fired() != fired;
     EXPECT_EQ(cudasim::usage(0).physical != 0, failed) << n;
+    EXPECT_EQ(cudasim::usage(0).physical, filled.pool.mapped_bytes()) << n;
     filled.pool.resume();
+    EXPECT_EQ(cudasim::usage(0).physical, filled.pool.mapped_bytes()) << n;
     EXPECT_EQ(cudasim::usage(0).physical, filled.pool.pool_size()) << n;
     EXPECT_TRUE(filled.has_its_contents()) << n;
   }
@@ -447,17 +453,62 @@ TEST_F(ElasticPoolFaults, APoolGrowsBesideAddressesThatTheDriverDoesNotUnmap)
     elastic_pool_memory_resource pool{chunk};
     pool.deallocate(pool.allocate(2 * chunk, stream), 2 * chunk, stream);
     stream.synchronize();
-    cudasim::inject({"cuMemUnmap", 1, cudaErrorCudartUnloading, 1});
+    cudasim::inject({"cuMemUnmap", 1, cudaErrorCudartUnloading, 1000});
     pool.release_unused();
-    cudasim::clear_faults();
     for (auto const count : {1, 2, 3}) {
       auto const bytes = static_cast<std::size_t>(count) * chunk;
       void* const ptr  = pool.allocate(bytes, stream);
       EXPECT_EQ(cudaMemsetAsync(ptr, 1, bytes, stream.value()), cudaSuccess);
       pool.deallocate(ptr, bytes, stream);
     }
+    EXPECT_GT(cudasim::usage(0).physical, pool.pool_size());
+    cudasim::clear_faults();
   }
   EXPECT_EQ(cudasim::usage(0).physical, 0U);  // the end of the pool unmaps them
+}
+
+// Until the driver unmaps it, the memory counts as the pool's, which else would take more than its maximum.
+TEST_F(ElasticPoolFaults, APoolHoldsWhatATrimCannotUnmap)
+{
+  rmm::cuda_stream const stream;
+  elastic_pool_memory_resource pool{0, 8 * chunk};
+  void* const freed = pool.allocate(4 * chunk, stream);
+  void* const kept  = pool.allocate(4 * chunk, stream);
+  pool.deallocate(freed, 4 * chunk, stream);
+  stream.synchronize();
+  cudasim::inject({"cuMemUnmap", 1, cudaErrorCudartUnloading, 1});
+  EXPECT_EQ(pool.release_unused(), 0U);
+  EXPECT_EQ(cudasim::faults_fired(), 1U);
+  EXPECT_EQ(pool.mapped_bytes(), 8 * chunk);
+  EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk);
+  EXPECT_EQ(pool.release_unused(), 4 * chunk);
+  EXPECT_EQ(pool.mapped_bytes(), 4 * chunk);
+  EXPECT_EQ(cudasim::usage(0).physical, 4 * chunk);
+  pool.deallocate(kept, 4 * chunk, stream);
+}
+
+TEST_F(ElasticPoolFaults, AnAllocationMovesChunksThatTheDriverFirstDoesNotUnmap)
+{
+  rmm::cuda_stream const stream;
+  for (auto const times : {1U, 2U, 1000U}) {
+    elastic_pool_memory_resource pool{0, 8 * chunk};
+    std::array<void*, 8> blocks{};
+    for (auto& block : blocks) { block = pool.allocate(chunk, stream); }
+    for (std::size_t i = 0; i != blocks.size(); i += 2) { pool.deallocate(blocks[i], chunk, stream); }
+    stream.synchronize();
+    cudasim::inject({"cuMemUnmap", 1, cudaErrorCudartUnloading, times});
+    if (times == 1000) {
+      EXPECT_THROW(static_cast<void>(pool.allocate(4 * chunk, stream)), rmm::out_of_memory);
+      cudasim::clear_faults();
+    }
+    void* const moved = pool.allocate(4 * chunk, stream);
+    EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk) << times;
+    EXPECT_EQ(pool.mapped_bytes(), 8 * chunk) << times;
+    pool.deallocate(moved, 4 * chunk, stream);
+    for (std::size_t i = 1; i < blocks.size(); i += 2) { pool.deallocate(blocks[i], chunk, stream); }
+    EXPECT_EQ(pool.release_unused(), 8 * chunk) << times;
+    EXPECT_EQ(cudasim::usage(0).physical, 0U) << times;
+  }
 }
 
 /// A pool whose free memory is still being written.

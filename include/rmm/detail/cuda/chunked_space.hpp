@@ -29,7 +29,7 @@ namespace detail {
 ///
 /// Invariants:
 ///  S1  each address of the reservation is in one mapped chunk, or in one range of empty_ranges(), or lost: when it became empty, host
-///      memory ran out or the driver did not unmap it. Chunks and empty ranges lie in the reservation, at multiples of the unit, and do not overlap
+///      memory ran out. Chunks and empty ranges lie in the reservation, at multiples of the unit, and do not overlap
 ///  S2  the size of an empty range is not 0; two empty ranges do not overlap or touch
 ///  S3  mapped memory can be used by all devices that have access
 ///  S4  mapped_bytes() is the sum of the sizes of the mapped chunks, spare_bytes() that of the spare ones
@@ -108,28 +108,26 @@ class chunked_space {
   }
 
   /// Unmaps a range of whole mapped chunks, which become spare. No work may use the memory any more. If host memory runs out, the
-  /// chunks go back to the device instead. If the driver does not unmap the range, its addresses are not used again.
-  void unmap(std::uintptr_t begin, std::size_t bytes) noexcept
+  /// chunks go back to the device instead. Returns false, and changes nothing, if the driver does not unmap the range.
+  bool unmap(std::uintptr_t begin, std::size_t bytes) noexcept
   {
     RMM_ASSERT(bytes != 0 && chunks_.count(begin) != 0);
-    mark_memory_ends(reinterpret_cast<void const*>(begin), bytes);
     auto const first = chunks_.lower_bound(begin);
     auto const last  = chunks_.lower_bound(begin + bytes);
     RMM_ASSERT(std::prev(last)->first + std::prev(last)->second.bytes == begin + bytes);
     bool const keeps_memory = std::any_of(first, last, [](auto const& each) { return each.second.has_memory(); });
-    bool const is_unmapped  = !keeps_memory || addresses_.unmap(begin, bytes);
-    for (auto at = first; at != last; ++at) {
-      if (dropped_) { continue; }
+    if (keeps_memory && !addresses_.unmap(begin, bytes)) { return false; }
+    mark_memory_ends(reinterpret_cast<void const*>(begin), bytes);
+    for (auto at = first; at != last && !dropped_; ++at) {
       try {
         add_spare(std::move(at->second.memory));
-      } catch (std::bad_alloc const&) {
-        continue;
-      }
+      } catch (std::bad_alloc const&) {}
     }
     chunks_.erase(first, last);
     mapped_bytes_ -= bytes;
-    if (is_unmapped) { give_empty(begin, bytes); }
+    give_empty(begin, bytes);
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
+    return true;
   }
 
   /// Calls visit(address_range) for each chunk that lies wholly in `range`, which is mapped memory, from the highest chunk down, until a
@@ -153,19 +151,23 @@ class chunked_space {
   }
 
   /// Gives the memory of all mapped chunks back to the device, and keeps their addresses reserved. No work may use the memory any more.
-  /// Until restore(), map() and drop() must not be called, and find() returns null. Chunks that the driver does not unmap keep their memory.
-  void drop() noexcept
+  /// Until restore(), map() and drop() must not be called, and find() returns null. Returns the bytes given back: chunks that the driver
+  /// does not unmap keep their memory.
+  std::size_t drop() noexcept
   {
     RMM_ASSERT(!dropped_);
+    std::size_t given{};
     for_each_run([&](run_of_chunks run) {
       if (!addresses_.unmap(run.begin, run.bytes)) { return; }
       auto const last = chunks_.lower_bound(run.begin + run.bytes);
       for (auto at = chunks_.lower_bound(run.begin); at != last; ++at) {
         physical_memory const released{std::move(at->second.memory)};
+        given += released.bytes();
       }
     });
     dropped_ = true;
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
+    return given;
   }
 
   /// Maps new memory to the addresses that drop() kept. Throws what map() throws, and maps nothing then.

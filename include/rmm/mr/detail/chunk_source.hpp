@@ -46,12 +46,12 @@ namespace detail {
 /// A source that maps chunks of device memory to addresses, of which it reserves far more than the device has memory.
 ///
 /// A chunk is mapped, or spare: unmapped, and kept for the next place that needs one. chunk_bytes() is the smallest size. Memory is
-/// leaving if it is out of the heap and still mapped, because the wait for its work failed.
+/// leaving if it is out of the heap and still mapped, because the wait for its work or the driver's unmapping failed.
 ///
 /// Invariants:
 ///  C1  the mapped chunks, which include those that a paused source has dropped, are the heap's blocks and the memory that is leaving
 ///  C2  the budget counts the mapped and spare chunks of the source and its parts, and limits them to the maximum, in whole chunks. It
-///      does not count chunks of a source that is paused
+///      does not count what paused sources have dropped
 ///  C3  memory is unmapped only after it has left the heap and its work has ended
 class chunk_source final : public memory_source {
  public:
@@ -182,12 +182,9 @@ class chunk_source final : public memory_source {
                   rmm::cuda_error);
     }
     unmap(leaving_);
-    leaving_.clear();
     if (keeps_contents) { saved_.emplace(live_ranges(), pinned, waiting_.value(), std::move(retained_)); }
     give_back_spare();
-    auto const bytes = held();
-    space_->drop();
-    bounds_->budget.release(bytes);
+    drop();
     is_paused_ = true;
   }
 
@@ -195,13 +192,9 @@ class chunk_source final : public memory_source {
   {
     rmm::detail::device_scope const on_device{device_};
     rmm::detail::capture_exemption const exemption;
-    auto const bytes = held();
-    map_again(bytes);
+    map_again(dropped_bytes_);
     if (saved_) {
-      rmm::detail::scope_guard drop_again{[&]() noexcept {
-        space_->drop();
-        bounds_->budget.release(bytes);
-      }};
+      rmm::detail::scope_guard drop_again{[this]() noexcept { drop(); }};
       saved_->restore(waiting_.value());
       drop_again.dismiss();
       if (retains_) { retained_ = saved_->release(); }
@@ -350,7 +343,8 @@ class chunk_source final : public memory_source {
       while (target.missing_bytes > space_->spare_bytes() && !gather(free, target, when)) {
         auto const rest = uncovered(target, find_all_chunks(free, target));
         if (when == leaving::after_a_wait && others_give(rest, rest) != 0) { continue; }
-        reason = leaving_.empty() ? shortage(rest) : "the work that used free memory cannot be waited for";
+        reason = leaving_.empty() ? shortage(rest)
+                                  : "free memory cannot be unmapped, or the work that used it cannot be waited for";
         give_back_spare();
         return nullptr;
       }
@@ -390,6 +384,13 @@ class chunk_source final : public memory_source {
   [[nodiscard]] bool can_fill(rmm::detail::placement const& target, ranges const& free) const
   {
     return find_enough_chunks(free, target, false).has_value();
+  }
+
+  /// Gives the mapped memory back to the device until map_again().
+  void drop() noexcept
+  {
+    dropped_bytes_ = space_->drop();
+    bounds_->budget.release(dropped_bytes_);
   }
 
   /// Maps memory to the addresses of a paused source, if necessary after the other sources have given unused memory back.
@@ -601,6 +602,7 @@ class chunk_source final : public memory_source {
       return false;
     }
     try {
+      leaving_.reserve(leaving_.size() + 1);
       space_->map(range.begin, range.bytes, largest);
     } catch (rmm::detail::shareable_memory_refused const&) {
       rmm::detail::expect_usable_device(fresh);
@@ -614,7 +616,7 @@ class chunk_source final : public memory_source {
     try {
       heap_.extend(range);
     } catch (std::bad_alloc const&) {
-      space_->unmap(range.begin, range.bytes);
+      if (!space_->unmap(range.begin, range.bytes)) { leaving_.push_back(range); }
       reason = "host memory ran out when the pool recorded mapped chunks";
       return false;
     }
@@ -625,31 +627,32 @@ class chunk_source final : public memory_source {
   /// that is leaving, fails.
   [[nodiscard]] bool try_withdraw(ranges const& chunks, leaving when)
   {
-    if (when == leaving::at_once) {
-      unmap(heap_.withdraw(chunks, when, waiting_));
-      return true;
-    }
-    if (!try_finish_leaving()) { return false; }
-    leaving_ = heap_.withdraw(chunks, when, waiting_);
-    return try_finish_leaving();
+    bool const waits = when != leaving::at_once;
+    if (waits && !try_finish_leaving()) { return false; }
+    leaving_.reserve(leaving_.size() + chunks.size());
+    auto gone = heap_.withdraw(chunks, when, waiting_);
+    if (!waits) { unmap(gone); }
+    leaving_.insert(leaving_.end(), gone.begin(), gone.end());
+    return !waits || try_finish_leaving();
   }
 
-  /// Waits for the work of the memory that is leaving, and makes its chunks spare. Returns false if the wait fails.
+  /// Waits for the work of the memory that is leaving, and makes its chunks spare, unless the driver does not unmap them. Returns false if
+  /// the wait fails.
   [[nodiscard]] bool try_finish_leaving() noexcept
   {
     if (leaving_.empty()) { return true; }
     if (!rmm::detail::try_synchronize_stream(waiting_.value())) { return false; }
     unmap(leaving_);
-    leaving_.clear();
     return true;
   }
 
-  /// Makes the chunks of ranges spare that have left the heap and that no work uses.
-  void unmap(ranges const& gone) noexcept
+  /// Makes the chunks of ranges spare that have left the heap and that no work uses. The ranges that the driver does not unmap stay in
+  /// `gone`.
+  void unmap(ranges& gone) noexcept
   {
-    if (gone.empty()) { return; }
-    auto const before = held();
-    for (auto const range : gone) { space_->unmap(range.begin, range.bytes); }
+    auto const before      = held();
+    auto const is_unmapped = [this](auto const range) { return space_->unmap(range.begin, range.bytes); };
+    gone.erase(std::remove_if(gone.begin(), gone.end(), is_unmapped), gone.end());
     bounds_->budget.release(before - held());  // chunks that could not be kept as spare ones
   }
 
@@ -706,10 +709,11 @@ class chunk_source final : public memory_source {
   rmm::detail::counted_ptr<bounds> bounds_;  // shared with the parts
   rmm::detail::owned_ptr<rmm::detail::chunked_space> space_;
   cuda_stream waiting_{cuda_stream::flags::non_blocking};  // waits for the events of memory that leaves the heap
-  ranges leaving_;                                  // out of the heap, but mapped, because the wait on waiting_ failed
+  ranges leaving_;  // out of the heap, but mapped: a wait on waiting_, or the unmapping, failed
   std::optional<rmm::detail::saved_memory> saved_;  // while paused
   rmm::detail::host_block retained_;                // for the next pause
   bool retains_{false};
+  std::size_t dropped_bytes_{};  // by the last pause
   bool is_paused_{false};
   bool is_exported_{false};
 };
