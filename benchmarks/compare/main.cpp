@@ -52,6 +52,7 @@ rmm::benchmarks::options make_options()
     .value(0, "pool", "size of a pool in GiB (16)")
     .value(0, "seeds", "number of random sequences of the rows frag-* (5)")
     .value(0, "repeat", "number of runs; figures are their medians (1)")
+    .value(0, "order", "number that the order of the allocators within a row comes from (random)")
     .value(0, "trace", "replay this trace as a row of its own (repeatable)")
     .value(0, "plugins", "folder of the plug-ins (the program's folder)")
     .value(0, "targets", "file of targets, or `own` for this project's; exit status 1 if one is missed")
@@ -226,6 +227,7 @@ int run(rmm::benchmarks::options const& options)
   settings.pool_bytes = options.get<std::size_t>("pool", settings.pool_bytes / compare::gib) * compare::gib;
   settings.seeds      = options.get("seeds", settings.seeds);
   auto const repeat   = std::max(1, options.get("repeat", 1));
+  auto const order    = options.get("order", std::random_device{}());
   auto const targets =
     options.has("targets") ? read_targets(options.get<std::string>("targets", "")) : std::vector<compare::target>{};
 
@@ -261,10 +263,11 @@ int run(rmm::benchmarks::options const& options)
     for (auto const& r : chosen) { std::printf("  %-20s %s\n", r.name.c_str(), r.title.c_str()); }
     return 0;
   }
+  std::printf("--order %u repeats the order of the allocators within a row\n", order);
   std::fflush(stdout);
 
   std::vector<result> results;
-  std::mt19937 random{std::random_device{}()};
+  std::mt19937 random{order};
   for (auto const& r : chosen) {
     std::vector<candidate const*> turn;
     for (auto const& c : candidates) {
