@@ -23,38 +23,15 @@ from rmm._commands.simulate import is_simulated
 LIBRARY = Path(librmm.__file__).parent / "lib" / "librmm_nvtx.so"
 needs_library = pytest.mark.skipif(not LIBRARY.is_file(), reason="the package has no librmm_nvtx.so")
 
-# What NVTX does in each shared object that uses it: it hands a tool a table of the places where it keeps functions.
+# NVTX for programs that do not have it; they begin with this text.
+NVTX = Path(__file__).resolve().parents[3] / "tests" / "nvtx" / "nvtx_stand_in.py"
+
 PROGRAM = """
-import ctypes
 import sys
 
 import rmm
 
-class Callbacks(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("get_functions", ctypes.c_void_p)]
-
-CORE, LAST_ID, PUSH, POP = 1, 15, 9, 11
-functions = (ctypes.c_void_p * (LAST_ID + 1))()
-table = (ctypes.c_void_p * (LAST_ID + 1))(*(ctypes.addressof(functions) + 8 * i for i in range(LAST_ID + 1)))
-
-@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint))
-def get_functions(module, to_table, to_last_id):
-    if module != CORE:
-        return 0
-    to_table[0] = ctypes.addressof(table)
-    to_last_id[0] = LAST_ID
-    return 1
-
-callbacks = Callbacks(ctypes.sizeof(Callbacks), ctypes.cast(get_functions, ctypes.c_void_p))
-
-@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
-def get_export_table(number):
-    return ctypes.addressof(callbacks) if number == 1 else None
-
-assert ctypes.CDLL(sys.argv[1]).InitializeInjectionNvtx2(get_export_table) == 1
-push = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(functions[PUSH])
-pop = ctypes.CFUNCTYPE(ctypes.c_int)(functions[POP])
-
+push, pop = connect(sys.argv[1])
 pool = rmm.mr.get_current_device_resource()
 push(b"aten::add, seq = 1")
 assert rmm.tag.current() == "aten::add"
@@ -82,9 +59,10 @@ def test_the_command_says_that_the_library_is_missing(
 
 
 @needs_library
+@pytest.mark.skipif(not NVTX.exists(), reason="needs the repository")
 def test_ranges_are_tags_in_the_figures_of_a_pool() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(LIBRARY)],
+        [sys.executable, "-c", NVTX.read_text() + PROGRAM, str(LIBRARY)],
         env={**os.environ, "RMM_RESOURCE": "pool,initial=4MiB,tags"},
         capture_output=True,
         text=True,

@@ -12,37 +12,13 @@ import rmm_engine_rapids
 
 Runner = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# What NVTX does in each shared object that uses it: it hands a tool a table of the places where it keeps functions.
-PROGRAM = """
-import ctypes
+# NVTX for programs that do not have it; they begin with this text.
+NVTX = Path(__file__).parents[3] / "tests" / "nvtx" / "nvtx_stand_in.py"
 
+PROGRAM = """
 import rmm_engine_rapids
 
-class Callbacks(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("get_functions", ctypes.c_void_p)]
-
-CORE, LAST_ID, PUSH, POP = 1, 15, 9, 11
-functions = (ctypes.c_void_p * (LAST_ID + 1))()
-table = (ctypes.c_void_p * (LAST_ID + 1))(*(ctypes.addressof(functions) + 8 * i for i in range(LAST_ID + 1)))
-
-@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint))
-def get_functions(module, to_table, to_last_id):
-    if module != CORE:
-        return 0
-    to_table[0] = ctypes.addressof(table)
-    to_last_id[0] = LAST_ID
-    return 1
-
-callbacks = Callbacks(ctypes.sizeof(Callbacks), ctypes.cast(get_functions, ctypes.c_void_p))
-
-@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
-def get_export_table(number):
-    return ctypes.addressof(callbacks) if number == 1 else None
-
-assert ctypes.CDLL(rmm_engine_rapids.nvtx_path()).InitializeInjectionNvtx2(get_export_table) == 1
-push = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(functions[PUSH])
-pop = ctypes.CFUNCTYPE(ctypes.c_int)(functions[POP])
-
+push, pop = connect(rmm_engine_rapids.nvtx_path())
 resource = rmm_engine_rapids.EngineMemoryResource("pool,initial=4MiB,max=64MiB,tags,log=run.bin")
 blocks = [resource.allocate(512)]
 push(b"sort")
@@ -61,7 +37,7 @@ print(resource.live_by_tag())
 
 
 def test_figures_reports_and_traces_name_ranges(run_program: Runner) -> None:
-    program = f"{PROGRAM}\ndel resource\nprint(b'sort' in open('run.dev0.bin', 'rb').read())"
+    program = f"{NVTX.read_text()}{PROGRAM}\ndel resource\nprint(b'sort' in open('run.dev0.bin', 'rb').read())"
     done = run_program(program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
