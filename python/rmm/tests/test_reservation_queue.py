@@ -47,7 +47,9 @@ def test_a_request_waits_until_memory_is_free() -> None:
 
 def test_requests_come_in_the_order_of_their_priority() -> None:
     source = pool()
-    queue = rmm.mr.ReservationQueue(source, aging=None)
+    queue = rmm.mr.ReservationQueue(
+        source, aging=None, retry_after=60
+    )  # else the first could be at a retry when others come
     held = source.reserve(4 * MIB)
     order: list[int] = []
 

@@ -102,6 +102,7 @@ def test_kept_contents_come_back_to_the_same_address(sleeper: Sleeper, keep: rmm
     assert buffer.tobytes() == b"weights"
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_a_pause_returns_what_the_device_got_back(sleeper: Sleeper) -> None:
     before = free_bytes()
     with sleeper.region("cache") as pool:
@@ -138,6 +139,7 @@ def test_the_memory_of_the_host_is_retained_on_request(sleeper: Sleeper) -> None
     del taken
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_nothing_is_released_or_mapped_twice(sleeper: Sleeper) -> None:
     with sleeper.region("cache", keep=True) as pool:
         buffer = buffer_of(b"cache", pool)
@@ -194,6 +196,7 @@ def test_a_pause_may_decide_about_the_contents(sleeper: Sleeper, keep: bool) -> 
     sleeper.resume("model")
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_memory_can_be_freed_while_it_sleeps(sleeper: Sleeper) -> None:
     before = free_bytes()
     with sleeper.region("cache", keep=True) as pool:
@@ -208,6 +211,7 @@ def test_memory_can_be_freed_while_it_sleeps(sleeper: Sleeper) -> None:
     assert has_free(before)
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_unused_memory_of_the_pool_goes_back_with_a_pause(sleeper: Sleeper) -> None:
     before = free_bytes()
     for tag in ("awake", "asleep"):
@@ -297,6 +301,7 @@ def test_kept_contents_keep_their_pool() -> None:
     assert kept.readonly
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_memory_that_woke_up_before_a_failure_stays_awake() -> None:
     sleeper = Sleeper(chunk_size="2MiB")
     with sleeper.region("first", keep=True) as pool:

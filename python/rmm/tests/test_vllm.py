@@ -93,6 +93,7 @@ def test_the_object_of_the_process_is_made_once(monkeypatch: pytest.MonkeyPatch)
     assert CuMemAllocator.get_instance() is CuMemAllocator.get_instance()
 
 
+@pytest.mark.usefixtures("device_alone")
 @pytest.mark.parametrize(
     ("offload_tags", "kept"),
     [
