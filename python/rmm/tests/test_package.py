@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -178,19 +180,34 @@ many.wait()
     run(program)
 
 
+seeds = range(10)
+ours = ["rmm", "rmm.mr", "rmm.statistics", "rmm.allocators.torch", "rmm.allocators.cupy", "rmm._lib", "librmm"]
+ours += ["rmm.pylibrmm.scopes", "rmm.memory_report", "rmm._cuda.stream"]
+frameworks = ["numpy", "cupy", "numba.cuda", "torch"]  # whose imports take seconds
+
+
+def orders_of_import(seed: int) -> list[list[str]]:
+    """Returns five orders of the package's modules, the first of them with the frameworks."""
+    choice = random.Random(seed)
+    return [choice.sample(names, len(names)) for names in (ours + frameworks, *[ours] * 4)]
+
+
+def test_each_of_two_modules_is_imported_first_by_some_process() -> None:
+    orders = [orders_of_import(seed)[0] for seed in seeds]
+    pairs = {pair for order in orders for pair in itertools.combinations(order, 2)}
+    assert pairs == set(itertools.permutations(ours + frameworks, 2))
+
+
 def program_of(test: pytest.Function) -> list[str]:
     """Five processes at once, each of which imports everything in another order and ends."""
-    names = ["rmm", "rmm.mr", "rmm.statistics", "rmm.allocators.torch", "rmm.allocators.cupy", "rmm._lib", "librmm"]
-    names += ["rmm.pylibrmm.scopes", "rmm.memory_report", "rmm._cuda.stream"]
-    if not is_simulated:
-        names += [name for name in ("numpy", "cupy", "numba.cuda", "torch") if find_spec(name.partition(".")[0])]
+    missing = {name for name in frameworks if is_simulated or find_spec(name.partition(".")[0]) is None}
+    orders = orders_of_import(int(str(test.callspec.params["seed"])))
+    orders = [[name for name in order if name not in missing] for order in orders]
     program = f"""
-import importlib, os, random
+import importlib, os
 
-names = {names!r}
-choice = random.Random({test.callspec.params["seed"]})
 children = []
-for order in [choice.sample(names, len(names)) for _ in range(5)]:
+for order in {orders!r}:
     children.append(os.fork())
     if children[-1] == 0:
         for name in order:
@@ -208,7 +225,7 @@ else:
     return ["-c", program]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds)
 def test_processes_end_well_whatever_is_imported_first(seed: int, done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
