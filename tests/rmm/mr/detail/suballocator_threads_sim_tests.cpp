@@ -253,8 +253,10 @@ struct SuballocatorThreads : Simulated {
   template <class Resource>
   static void check(Resource& mr)
   {
-    EXPECT_EQ(mr.figures().live_bytes, 0U);
-    EXPECT_EQ(mr.figures().free_bytes, mr.figures().reserved_bytes);
+    auto const now = mr.figures();
+    EXPECT_EQ(now.live_bytes, 0U);
+    // A pool grows to the byte, and does not use the rest of a granule at the end of a block.
+    EXPECT_LT(now.reserved_bytes - now.free_bytes, 256 * now.upstream_blocks);
   }
 
   cuda_memory_resource cuda_;
