@@ -176,16 +176,21 @@ class range_set {
     return at == none ? 0 : node_at(at).bytes;
   }
 
-  /// Takes the last `bytes` bytes of the highest range that is large enough. O(ranges).
+  /// Takes the last `bytes` bytes of the highest range that is large enough, or if many are, of the highest among the smallest of them.
   [[nodiscard]] taken_range take_highest(std::size_t bytes) noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
     if (bytes > total_bytes_) { return {}; }
-    index best = none;
-    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count; bin = next_filled_bin(bin + 1)) {
-      for (auto at = head_of(bin); at != none; at = node_at(at).next) {
-        if (node_at(at).bytes >= bytes && (best == none || node_at(at).begin > node_at(best).begin)) { best = at; }
+    index best     = none;
+    unsigned looks = 0;
+    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count && (best == none || looks < high_looks);) {
+      auto const next = next_filled_bin(bin + 1);
+      for (auto at = head_of(bin); at != none; at = node_at(at).next, ++looks) {
+        bool const fits = node_at(at).bytes >= bytes;  // in all bins but the first, each range does
+        if (looks >= high_looks && (best != none || (!fits && next != bin_count))) { break; }
+        if (fits && (best == none || node_at(at).begin > node_at(best).begin)) { best = at; }
       }
+      bin = next;
     }
     RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_highest(best, bytes));
     return best == none ? taken_range{} : cut_back(best, bytes);
@@ -428,6 +433,7 @@ class range_set {
   static constexpr std::size_t bin_words = (std::size_t{52} << bins_per_doubling_bits) / 64 + 1;
 
   static constexpr unsigned good_looks    = 64;
+  static constexpr unsigned high_looks    = 32;
   static constexpr unsigned largest_looks = 1024;
   static constexpr std::size_t few = 8;  // with at most so many nodes for each range, a set is walked node by node
 

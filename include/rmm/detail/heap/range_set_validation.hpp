@@ -239,15 +239,19 @@ bool range_set::is_fit(index found, std::size_t bytes) const noexcept
   return true;
 }
 
-/// Whether `found` is a correct result of take_highest().
+/// Whether `found` is a correct result of take_highest(): a higher range may fit only if there are more than it looks at.
 bool range_set::is_highest(index found, std::size_t bytes) const noexcept
 {
   if (found == none) { return has_no_fit(bytes); }
   if (node_at(found).bytes < bytes) { return false; }
+  std::size_t in_bins = 0;
+  bool is_highest     = true;
   for (auto at = first_node; at != unused_; at += node_units) {
-    if (node_at(at).bytes >= bytes && node_at(at).begin > node_at(found).begin) { return false; }
+    if (node_at(at).bytes == 0) { continue; }
+    in_bins += bin_of(node_at(at).bytes) >= bin_of(bytes) ? 1U : 0U;
+    is_highest = is_highest && (node_at(at).bytes < bytes || node_at(at).begin <= node_at(found).begin);
   }
-  return true;
+  return is_highest || in_bins > high_looks;
 }
 
 /// Whether a range is a correct result of take_up_to() and largest(): only ranges of its bin may be larger, if that has more than they look

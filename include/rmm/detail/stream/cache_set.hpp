@@ -396,8 +396,7 @@ class basic_cache_set {
     auto size = bytes;
     taken_range taken{};
     if (bytes <= refill_bytes_ / 2) {
-      // Takes a small range whole, unless memory is plenty. Otherwise cuts from the highest range: few are so large, so take_highest()
-      // looks at few.
+      // Takes a small range whole, unless memory is plenty. Otherwise cuts from a high range.
       auto const fit = from.ranges().good_fit(bytes);
       if (fit == 0) { return false; }
       bool const takes_whole = !is_plenty_ && fit <= refill_bytes_;

@@ -289,6 +289,27 @@ double thread_seconds()
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+/// A refill cuts from a high range with the lock of the heap. Looking at each of these ranges would take 20 million steps.
+TEST(RangeSetGrowth, LooksAtFewOfManyHighRanges)
+{
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+  GTEST_SKIP() << "the invariants are checked at each step";
+#endif
+  if (RMM_TEST_UNDER_SANITIZER || runs_in_valgrind()) { GTEST_SKIP() << "calls take longer than they do"; }
+  constexpr std::size_t ranges = 200'000;
+  range_set set;
+  ASSERT_TRUE(set.try_reserve(ranges));
+  for (std::size_t at = 1; at <= ranges; ++at) { set.insert({at * 1'000_g, 900_g}, 0); }
+  auto fastest = 1e9;
+  for (int run = 0; run != 5; ++run) {
+    auto const begin = thread_seconds();
+    for (int i = 0; i != 100; ++i) { ASSERT_TRUE(set.take_highest(1_g)); }
+    fastest = std::min(fastest, thread_seconds() - begin);
+  }
+  EXPECT_LT(fastest, 0.01);
+  EXPECT_EQ(set.count(), ranges);
+}
+
 // Times a few calls together. If those take less than a millisecond, so does each call. Interrupts can make any call slow, so calls
 // count as slow only if they are slow in every run.
 TEST(RangeSetGrowth, TakesLessThanAMillisecondPerCallWithAMillionRanges)
