@@ -4,7 +4,7 @@
 // reasons:
 //  - A program that they start, often themselves, is for that processor, too, so the emulator must run it (death tests).
 //  - The emulator keeps a record of each page that was ever mapped, and looks for new addresses above all earlier ones. So
-//    a program that reserves many gigabytes again and again, as elastic pools do, would take all memory of the machine.
+//    a program that reserves addresses again and again, as elastic pools do, would take all memory of the machine.
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -120,7 +120,7 @@ class kept_reservations {
     return reinterpret_cast<void*>(::syscall(SYS_mmap, where, bytes, access, flags, file, offset));
   }
 
-  static constexpr std::size_t large = std::size_t{1} << 30U;
+  static constexpr std::size_t large = std::size_t{16} << 20U;
 
  private:
   struct range {
