@@ -448,9 +448,10 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     idle_bytes_     = rmm::detail::min(idle_bytes_, idle);
     // In milliseconds: a `decay` of hundreds of years would overflow in nanoseconds.
     if (std::chrono::duration_cast<std::chrono::milliseconds>(now - idle_since_) < *options_.decay) { return 0; }
-    auto const released = idle_bytes_ != 0 ? source_->trim(pool_size() - idle_bytes_) : 0;
+    auto const size     = pool_size();
+    auto const released = source_->trim(size - idle_bytes_);  // also what an earlier call could not unmap
     idle_since_         = now;
-    idle_bytes_         = idle - rmm::detail::min(idle, released);
+    idle_bytes_         = idle - rmm::detail::min(idle, size - pool_size());
     return released;
   }
 

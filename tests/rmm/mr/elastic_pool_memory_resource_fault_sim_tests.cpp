@@ -10,6 +10,7 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/tag_scope.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
@@ -17,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -509,6 +511,159 @@ TEST_F(ElasticPoolFaults, AnAllocationMovesChunksThatTheDriverFirstDoesNotUnmap)
     EXPECT_EQ(pool.release_unused(), 8 * chunk) << times;
     EXPECT_EQ(cudasim::usage(0).physical, 0U) << times;
   }
+}
+
+/// A pool that has freed 4 of its 8 chunks, and could not give them back. The next call of cuMemUnmap fails, too.
+struct pool_with_mapped_rest {
+  pool_with_mapped_rest()
+  {
+    void* const freed = pool.allocate(4 * chunk, stream);
+    kept              = pool.allocate(4 * chunk, stream);
+    pool.deallocate(freed, 4 * chunk, stream);
+    stream.synchronize();
+    cudasim::inject({"cuMemUnmap", 1, cudaErrorCudartUnloading, 2});
+    EXPECT_EQ(pool.release_unused(), 0U);
+  }
+
+  [[nodiscard]] static elastic_pool_options options()
+  {
+    elastic_pool_options made;
+    made.maximum_bytes = 8 * chunk;
+    made.decay         = std::chrono::milliseconds{0};
+    return made;
+  }
+
+  rmm::cuda_stream stream;
+  elastic_pool_memory_resource pool{options()};
+  void* kept{};
+};
+
+TEST_F(ElasticPoolFaults, APauseGivesBackWhatCouldNotBeUnmapped)
+{
+  pool_with_mapped_rest made;
+  made.pool.pause();  // the second fault, then the driver unmaps everything
+  EXPECT_EQ(cudasim::faults_fired(), 2U);
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+  EXPECT_EQ(made.pool.mapped_bytes(), 0U);
+  made.pool.resume();
+  EXPECT_EQ(cudasim::usage(0).physical, 4 * chunk);
+  EXPECT_EQ(made.pool.mapped_bytes(), 4 * chunk);
+  made.pool.deallocate(made.kept, 4 * chunk, made.stream);
+  void* const all = made.pool.allocate(8 * chunk, made.stream);
+  EXPECT_EQ(made.pool.mapped_bytes(), 8 * chunk);
+  made.pool.deallocate(all, 8 * chunk, made.stream);
+}
+
+TEST_F(ElasticPoolFaults, ATickGivesBackWhatCouldNotBeUnmapped)
+{
+  pool_with_mapped_rest made;
+  static_cast<void>(made.pool.tick());
+  EXPECT_EQ(cudasim::faults_fired(), 2U);
+  EXPECT_EQ(made.pool.mapped_bytes(), 8 * chunk);
+  made.pool.deallocate(made.kept, 4 * chunk, made.stream);
+  made.stream.synchronize();
+  EXPECT_EQ(made.pool.tick(), 4 * chunk);  // the other 4 have been idle for less than a period
+  EXPECT_EQ(made.pool.mapped_bytes(), 4 * chunk);
+  EXPECT_EQ(cudasim::usage(0).physical, 4 * chunk);
+  EXPECT_EQ(made.pool.tick(), 4 * chunk);
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+}
+
+TEST_F(ElasticPoolFaults, AFailureNamesMemoryThatCannotBeUnmappedOnlyIfThatWouldBeEnough)
+{
+  pool_with_mapped_rest made;
+  cudasim::inject({"cuMemUnmap", 1, cudaErrorCudartUnloading, 1000});
+  auto const reason_of = [&](std::size_t chunks) -> std::string {
+    try {
+      static_cast<void>(made.pool.allocate(chunks * chunk, made.stream));
+    } catch (rmm::out_of_memory const& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_THAT(reason_of(4), ::testing::HasSubstr("free memory cannot be unmapped"));
+  EXPECT_THAT(reason_of(5), ::testing::HasSubstr("of at most"));
+  cudasim::clear_faults();
+  made.pool.deallocate(made.kept, 4 * chunk, made.stream);
+}
+
+/// Makes the n-th call of a function that maps fail, and the next `times` calls that undo it.
+void let_mapping_stay(char const* function, std::uint64_t n, std::uint64_t times)
+{
+  cudasim::inject({function, n, cudaErrorMemoryAllocation, 1});
+  cudasim::inject({"cuMemUnmap", 1, cudaErrorCudartUnloading, times});
+}
+
+TEST_F(ElasticPoolFaults, AnAllocationWorksAfterAMappingThatCannotBeUndone)
+{
+  rmm::cuda_stream const stream;
+  for (auto const& [function, n] : {std::pair{"cuMemMap", 3U}, std::pair{"cuMemSetAccess", 1U}}) {
+    for (auto const times : {1U, 2U, 1000U}) {
+      elastic_pool_memory_resource pool{0, 4 * chunk};
+      let_mapping_stay(function, n, times);
+      void* ptr = times == 1000 ? nullptr : pool.allocate(4 * chunk, stream);
+      if (ptr == nullptr) {
+        EXPECT_THROW(static_cast<void>(pool.allocate(4 * chunk, stream)), rmm::out_of_memory) << function;
+        EXPECT_GT(cudasim::usage(0).physical, 0U) << function;
+        EXPECT_EQ(cudasim::usage(0).physical, pool.mapped_bytes()) << function;
+        cudasim::clear_faults();
+        ptr = pool.allocate(4 * chunk, stream);
+      }
+      cudasim::clear_faults();
+      EXPECT_EQ(cudaMemsetAsync(ptr, 1, 4 * chunk, stream.value()), cudaSuccess) << function << times;
+      EXPECT_EQ(cudasim::usage(0).physical, 4 * chunk) << function << times;
+      EXPECT_EQ(pool.mapped_bytes(), 4 * chunk) << function << times;
+      pool.deallocate(ptr, 4 * chunk, stream);
+      EXPECT_EQ(pool.release_unused(), 4 * chunk) << function << times;
+      EXPECT_EQ(cudasim::usage(0).physical, 0U) << function << times;
+    }
+  }
+}
+
+// What the failed attempt leaves mapped is not missing any more: one free chunk of the pool is enough for the rest.
+TEST_F(ElasticPoolFaults, AResumeThatCannotBeUndoneTakesWhatThePoolHasFree)
+{
+  rmm::cuda_stream const stream;
+  elastic_pool_memory_resource pool{0, 9 * chunk};
+  rmm::tag const paused{"paused"};
+  pool.set_pausable(paused);
+  auto const allocate_paused = [&] {
+    rmm::tag_scope const under{paused};
+    return pool.allocate(4 * chunk, stream);
+  };
+  void* const part = allocate_paused();
+  pool.pause(paused);
+  void* const kept = pool.allocate(4 * chunk, stream);
+  pool.deallocate(pool.allocate(chunk, stream), chunk, stream);
+  stream.synchronize();
+  let_mapping_stay("cuMemMap", 4, 3);
+  pool.resume(paused);
+  EXPECT_EQ(cudasim::faults_fired(), 4U);
+  EXPECT_EQ(cudasim::usage(0).physical, pool.mapped_bytes());
+  pool.deallocate(part, 4 * chunk, stream);
+  pool.deallocate(kept, 4 * chunk, stream);
+}
+
+TEST_F(ElasticPoolFaults, AResumeThatCannotBeUndoneCanBeTriedAgain)
+{
+  rmm::cuda_stream const stream;
+  for (auto const& [function, n] : {std::pair{"cuMemMap", 2U}, std::pair{"cuMemSetAccess", 1U}}) {
+    for (auto const times : {1U, 1000U}) {
+      filled_pool filled{stream};
+      filled.pool.pause();
+      let_mapping_stay(function, n, times);
+      EXPECT_THROW(filled.pool.resume(), rmm::bad_alloc) << function;
+      cudasim::clear_faults();
+      EXPECT_TRUE(filled.pool.is_paused()) << function;
+      EXPECT_GT(cudasim::usage(0).physical, 0U) << function;
+      EXPECT_EQ(cudasim::usage(0).physical, filled.pool.mapped_bytes()) << function;
+      filled.pool.resume();
+      EXPECT_EQ(cudasim::usage(0).physical, filled.pool.pool_size()) << function;
+      EXPECT_EQ(filled.pool.mapped_bytes(), filled.pool.pool_size()) << function;
+      EXPECT_TRUE(filled.has_its_contents()) << function;
+    }
+  }
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
 }
 
 /// A pool whose free memory is still being written.

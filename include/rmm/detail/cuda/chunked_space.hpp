@@ -31,11 +31,12 @@ namespace detail {
 ///  S1  each address of the reservation is in one mapped chunk, or in one range of empty_ranges(), or lost: when it became empty, host
 ///      memory ran out. Chunks and empty ranges lie in the reservation, at multiples of the unit, and do not overlap
 ///  S2  the size of an empty range is not 0; two empty ranges do not overlap or touch
-///  S3  mapped memory can be used by all devices that have access
-///  S4  mapped_bytes() is the sum of the sizes of the mapped chunks, spare_bytes() that of the spare ones
+///  S3  mapped memory can be used by all devices that have access, except what map() or restore() could not undo
+///  S4  mapped_bytes() is the sum of the sizes of the mapped chunks, spare_bytes() that of the spare ones, and dropped_bytes() that of the
+///      mapped ones whose memory was given back
 ///
 /// A spare chunk is physical memory that is not mapped, but kept. From drop() to restore(), the chunks whose memory was given back still
-/// count as mapped in S1 and S4. Chunks that the driver does not unmap then keep their memory. Not thread-safe.
+/// count as mapped in S1 and S4. Chunks that the driver does not unmap keep their memory. Not thread-safe.
 class chunked_space {
  public:
   /// `address_bytes` and `unit` are multiples of the device's granularity. Throws what address_reservation throws.
@@ -60,6 +61,10 @@ class chunked_space {
   [[nodiscard]] bool contains(std::uintptr_t address) const noexcept { return addresses_.contains(address, 1); }
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
   [[nodiscard]] std::size_t spare_bytes() const noexcept { return spare_bytes_; }
+  [[nodiscard]] std::size_t dropped_bytes() const noexcept { return dropped_bytes_; }
+
+  /// Returns the bytes of memory that the space has of the device.
+  [[nodiscard]] std::size_t held_bytes() const noexcept { return mapped_bytes_ - dropped_bytes_ + spare_bytes_; }
 
   /// Ranges of addresses without memory, ascending.
   [[nodiscard]] std::vector<std::pair<std::uintptr_t, std::size_t>> empty_ranges() const
@@ -69,17 +74,24 @@ class chunked_space {
 
   /// Maps memory to a range of empty addresses: spare chunks first, then new ones of at most `largest_chunk` bytes, a power of two and a
   /// multiple of the unit. If all spare chunks left are too large for what is left of the range, one of them goes back to the device,
-  /// and new ones take its place. Throws out_of_memory if the device has too little memory, bad_alloc on other failures; then nothing
-  /// is mapped, and new chunks are spare.
+  /// and new ones take its place. Throws out_of_memory if the device has too little memory, bad_alloc on other failures; new chunks are
+  /// spare then. Nothing is mapped then, unless the driver fails to undo it: that part stays mapped, from `begin` on.
   void map(std::uintptr_t begin, std::size_t bytes, std::size_t largest_chunk)
   {
     RMM_ASSERT(bytes != 0 && bytes % unit_ == 0 && (begin - addresses_.begin()) % unit_ == 0);
     auto const count = make_spare(bytes, largest_chunk);
+    std::map<std::uintptr_t, std::size_t> rest{{begin, bytes}};  // makes the node for what is left of the empty range
     std::map<std::uintptr_t, mapped_chunk> mapped;
-    auto end = begin;
+    auto end        = begin;
+    auto const keep = [&]() noexcept {
+      take_empty(begin, end - begin, rest.extract(begin));
+      chunks_.merge(mapped);
+      mapped_bytes_ += end - begin;
+      mark_memory_begins(reinterpret_cast<void const*>(begin), end - begin);
+    };
     scope_guard undo{[&]() noexcept {
-      if (mapped.empty()) { return; }
-      addresses_.unmap(begin, end - begin);
+      if (end == begin) { return; }
+      if (!addresses_.unmap(begin, end - begin)) { return keep(); }
       for (auto& each : mapped) { add_spare(std::move(each.second.memory)); }  // does not throw: it was there before
     }};
     for (std::size_t i = 0; i != count; ++i) {
@@ -98,13 +110,10 @@ class chunked_space {
     }
     RMM_ASSERT(end == begin + bytes);
     addresses_.set_access(begin, bytes, access_);
-    take_empty(begin, bytes);
     undo.dismiss();
-    chunks_.merge(mapped);
-    mapped_bytes_ += bytes;
+    keep();
     RMM_ASSERT(mapped.empty() && find(begin) != nullptr && find(begin + bytes - 1) != nullptr);
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
-    mark_memory_begins(reinterpret_cast<void const*>(begin), bytes);
   }
 
   /// Unmaps a range of whole mapped chunks, which become spare. No work may use the memory any more. If host memory runs out, the
@@ -118,7 +127,9 @@ class chunked_space {
     bool const keeps_memory = std::any_of(first, last, [](auto const& each) { return each.second.has_memory(); });
     if (keeps_memory && !addresses_.unmap(begin, bytes)) { return false; }
     mark_memory_ends(reinterpret_cast<void const*>(begin), bytes);
-    for (auto at = first; at != last && !dropped_; ++at) {
+    for (auto at = first; at != last; ++at) {
+      if (!at->second.has_memory()) { dropped_bytes_ -= at->second.bytes; }
+      if (dropped_) { continue; }
       try {
         add_spare(std::move(at->second.memory));
       } catch (std::bad_alloc const&) {}
@@ -151,26 +162,24 @@ class chunked_space {
   }
 
   /// Gives the memory of all mapped chunks back to the device, and keeps their addresses reserved. No work may use the memory any more.
-  /// Until restore(), map() and drop() must not be called, and find() returns null. Returns the bytes given back: chunks that the driver
-  /// does not unmap keep their memory.
-  std::size_t drop() noexcept
+  /// Until restore(), map() and drop() must not be called, and find() returns null.
+  void drop() noexcept
   {
     RMM_ASSERT(!dropped_);
-    std::size_t given{};
     for_each_run([&](run_of_chunks run) {
       if (!addresses_.unmap(run.begin, run.bytes)) { return; }
       auto const last = chunks_.lower_bound(run.begin + run.bytes);
       for (auto at = chunks_.lower_bound(run.begin); at != last; ++at) {
         physical_memory const released{std::move(at->second.memory)};
-        given += released.bytes();
+        dropped_bytes_ += released.bytes();
       }
     });
     dropped_ = true;
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
-    return given;
   }
 
-  /// Maps new memory to the addresses that drop() kept. Throws what map() throws, and maps nothing then.
+  /// Maps new memory to the addresses that drop() kept. Throws what map() throws. Nothing is mapped then, unless the driver fails to undo
+  /// it: those chunks keep their memory.
   void restore()
   {
     std::vector<std::pair<std::uintptr_t, physical_memory>> fresh;
@@ -180,14 +189,20 @@ class chunked_space {
         fresh.emplace_back(begin, physical_memory{addresses_.device(), chunk.bytes, options_});
       }
     }
+    auto const keep = [this](std::pair<std::uintptr_t, physical_memory>& mapped) noexcept {
+      dropped_bytes_ -= mapped.second.bytes();
+      chunks_.find(mapped.first)->second.memory = std::move(mapped.second);
+    };
     auto next = fresh.begin();
     scope_guard undo{[&]() noexcept {
-      for (auto at = fresh.begin(); at != next; ++at) { addresses_.unmap(at->first, at->second.bytes()); }
+      for (auto at = fresh.begin(); at != next; ++at) {
+        if (!addresses_.unmap(at->first, at->second.bytes())) { keep(*at); }
+      }
     }};
     for (; next != fresh.end(); ++next) { addresses_.map(next->first, next->second); }
     for_each_run([&](run_of_chunks run) { addresses_.set_access(run.begin, run.bytes, access_); });
     undo.dismiss();
-    for (auto& [begin, memory] : fresh) { chunks_.find(begin)->second.memory = std::move(memory); }
+    for (auto& each : fresh) { keep(each); }
     dropped_ = false;
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
@@ -217,6 +232,7 @@ class chunked_space {
       if (!is_units(begin, bytes) || (above != chunks_.end() && above->first < last)) { return false; }  // S1
     }
     std::size_t mapped{};
+    std::size_t dropped{};
     for (auto at = chunks_.begin(); at != chunks_.end(); ++at) {
       auto const size  = at->second.bytes;
       auto const above = empty_.upper_bound(at->first);
@@ -225,10 +241,11 @@ class chunked_space {
       }  // S1
       if (std::next(at) != chunks_.end() && std::next(at)->first < at->first + size) { return false; }
       mapped += size;
+      dropped += at->second.has_memory() ? 0 : size;
     }
     std::size_t spare{};
     for (auto const& each : spare_) { spare += each.bytes(); }
-    return mapped == mapped_bytes_ && spare == spare_bytes_;  // S4
+    return mapped == mapped_bytes_ && spare == spare_bytes_ && dropped == dropped_bytes_;  // S4
   }
 
  private:
@@ -302,7 +319,10 @@ class chunked_space {
     if (run.bytes != 0) { visit(run); }
   }
 
-  void take_empty(std::uintptr_t begin, std::size_t bytes)
+  /// `rest` is for what is left above.
+  void take_empty(std::uintptr_t begin,
+                  std::size_t bytes,
+                  std::map<std::uintptr_t, std::size_t>::node_type rest) noexcept
   {
     auto at = empty_.upper_bound(begin);
     RMM_ASSERT(at != empty_.begin());
@@ -310,7 +330,11 @@ class chunked_space {
     auto const range = *at;
     RMM_ASSERT(range.first <= begin && begin + bytes <= range.first + range.second);
     auto const end = range.first + range.second;
-    if (end != begin + bytes) { empty_.emplace(begin + bytes, end - begin - bytes); }
+    if (end != begin + bytes) {
+      rest.key()    = begin + bytes;
+      rest.mapped() = end - begin - bytes;
+      empty_.insert(std::move(rest));
+    }
     if (range.first == begin) {
       empty_.erase(at);
     } else {
@@ -355,6 +379,7 @@ class chunked_space {
   std::vector<physical_memory> spare_;
   std::size_t mapped_bytes_{};
   std::size_t spare_bytes_{};
+  std::size_t dropped_bytes_{};
   bool dropped_{false};
 };
 

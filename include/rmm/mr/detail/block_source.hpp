@@ -327,6 +327,7 @@ class block_source final : public memory_source {
   /// later, in the order of the stream.
   RMM_COLD std::size_t trim(std::size_t bytes) override
   {
+    if (held() <= bytes) { return 0; }
     cuda_stream const stream{cuda_stream::flags::non_blocking};
     auto const given = give_back(unused_blocks(bytes), stream, leaving::after_a_wait, true);
     if (given != 0) { stream.synchronize_no_throw(); }

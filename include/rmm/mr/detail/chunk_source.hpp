@@ -104,7 +104,7 @@ class chunk_source final : public memory_source {
     all.erase(std::remove(all.begin(), all.end(), this), all.end());
   }
 
-  [[nodiscard]] std::size_t held() const noexcept override { return space_->mapped_bytes() + space_->spare_bytes(); }
+  [[nodiscard]] std::size_t held() const noexcept override { return space_->held_bytes(); }
   [[nodiscard]] std::size_t held_by_all() const noexcept override { return bounds_->budget.used(); }
 
   [[nodiscard]] std::optional<std::size_t> maximum() const noexcept override
@@ -192,7 +192,7 @@ class chunk_source final : public memory_source {
   {
     rmm::detail::device_scope const on_device{device_};
     rmm::detail::capture_exemption const exemption;
-    map_again(dropped_bytes_);
+    map_again();
     if (saved_) {
       rmm::detail::scope_guard drop_again{[this]() noexcept { drop(); }};
       saved_->restore(waiting_.value());
@@ -343,8 +343,9 @@ class chunk_source final : public memory_source {
       while (target.missing_bytes > space_->spare_bytes() && !gather(free, target, when)) {
         auto const rest = uncovered(target, find_all_chunks(free, target));
         if (when == leaving::after_a_wait && others_give(rest, rest) != 0) { continue; }
-        reason = leaving_.empty() ? shortage(rest)
-                                  : "free memory cannot be unmapped, or the work that used it cannot be waited for";
+        bool const lacks_leaving = !leaving_.empty() && can_take(rest - std::min(rest, total_of(leaving_)));
+        reason = lacks_leaving ? "free memory cannot be unmapped, or the work that used it cannot be waited for"
+                               : shortage(rest);
         give_back_spare();
         return nullptr;
       }
@@ -389,24 +390,28 @@ class chunk_source final : public memory_source {
   /// Gives the mapped memory back to the device until map_again().
   void drop() noexcept
   {
-    dropped_bytes_ = space_->drop();
-    bounds_->budget.release(dropped_bytes_);
+    auto const before = held();
+    space_->drop();
+    bounds_->budget.release(before - held());
+    unmap(leaving_);  // memory that was leaving does not come back
   }
 
   /// Maps memory to the addresses of a paused source, if necessary after the other sources have given unused memory back.
-  void map_again(std::size_t bytes)
+  void map_again()
   {
     for (;;) {
+      auto bytes = space_->dropped_bytes();
       std::exception_ptr refusal;  // of the device
       if (bounds_->budget.try_reserve(bytes)) {
-        rmm::detail::scope_guard undo{[&]() noexcept { bounds_->budget.release(bytes); }};
+        auto const before = held();
+        rmm::detail::scope_guard settle{[&]() noexcept { bounds_->budget.release(before + bytes - held()); }};
         try {
-          space_->restore();
-          return undo.dismiss();
+          return space_->restore();
         } catch (rmm::out_of_memory const&) {
           refusal = std::current_exception();
         }
       }
+      bytes                = space_->dropped_bytes();  // fewer if restore() left chunks mapped
       auto const available = most_to_take();
       // If nothing is lacking, the device has refused what it seems to have.
       auto const lacking = available < bytes ? bytes - available : bytes;
@@ -601,6 +606,10 @@ class chunk_source final : public memory_source {
       if (needed) { reason = shortage(fresh); }
       return false;
     }
+    auto const mapped = space_->mapped_bytes();
+    rmm::detail::scope_guard note_leaving{[&]() noexcept {
+      if (auto const left = space_->mapped_bytes() - mapped; left != 0) { leaving_.push_back({range.begin, left}); }
+    }};
     try {
       leaving_.reserve(leaving_.size() + 1);
       space_->map(range.begin, range.bytes, largest);
@@ -616,10 +625,11 @@ class chunk_source final : public memory_source {
     try {
       heap_.extend(range);
     } catch (std::bad_alloc const&) {
-      if (!space_->unmap(range.begin, range.bytes)) { leaving_.push_back(range); }
+      space_->unmap(range.begin, range.bytes);
       reason = "host memory ran out when the pool recorded mapped chunks";
       return false;
     }
+    note_leaving.dismiss();
     return true;
   }
 
@@ -713,7 +723,6 @@ class chunk_source final : public memory_source {
   std::optional<rmm::detail::saved_memory> saved_;  // while paused
   rmm::detail::host_block retained_;                // for the next pause
   bool retains_{false};
-  std::size_t dropped_bytes_{};  // by the last pause
   bool is_paused_{false};
   bool is_exported_{false};
 };
