@@ -1032,22 +1032,47 @@ TEST_F(StreamOrderedHeapSim, RefillsACacheWithMoreThanTheRequest)
 
 /// A ring of blocks that one stream allocates and another frees, as in a pipeline. The first stream had the only cache before, which held
 /// the whole heap.
-TEST_F(StreamOrderedHeapSim, AStreamThatOnlyAllocatesGivesUpWhatItsCacheHeldAlone)
+struct StreamOrderedHeapPipelineSim : StreamOrderedHeapSim {
+  void let_blocks_go_round(device_heap& heap)
+  {
+    std::array<void*, 16> ring{};
+    for (std::size_t i = 0; i != 4 * ring.size(); ++i) {
+      auto& place = ring[i % ring.size()];
+      if (place != nullptr) { heap.deallocate(place, block, other); }
+      place = heap.allocate(block, stream);
+    }
+    for (void* const each : ring) { heap.deallocate(each, block, other); }
+    EXPECT_TRUE(heap.good());
+  }
+
+  static constexpr std::size_t size  = 256 * MiB;
+  static constexpr std::size_t block = 2 * MiB;  // goes past caches, of which there are two
+};
+
+TEST_F(StreamOrderedHeapPipelineSim, AStreamThatOnlyAllocatesGivesUpWhatItsCacheHeldAlone)
 {
-  constexpr std::size_t size  = 256 * MiB;
-  constexpr std::size_t block = 2 * MiB;  // goes past caches, of which there are two
   device_heap heap{size};
   heap.deallocate(heap.allocate(block, stream), block, stream);
   EXPECT_EQ(heap.figures().cached_bytes, size);
-  std::array<void*, 16> ring{};
-  for (std::size_t i = 0; i != 4 * ring.size(); ++i) {
-    auto& place = ring[i % ring.size()];
-    if (place != nullptr) { heap.deallocate(place, block, other); }
-    place = heap.allocate(block, stream);
-  }
+  let_blocks_go_round(heap);
   EXPECT_LE(heap.figures().cached_bytes, size / 4);
-  for (void* const each : ring) { heap.deallocate(each, block, other); }
-  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapPipelineSim, ACacheThatCannotBeFencedKeepsWhatItHeldAloneAndWaitsForNothing)
+{
+  device_heap heap{size};
+  heap.deallocate(heap.allocate(block, stream), block, stream);
+  auto const waits = [] {
+    return cudasim::calls("cudaDeviceSynchronize") + cudasim::calls("cudaStreamSynchronize") +
+           cudasim::calls("cudaEventSynchronize");
+  };
+  auto const before = waits();
+  cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 100'000});
+  let_blocks_go_round(heap);
+  EXPECT_GT(cudasim::faults_fired(), 0U);
+  EXPECT_EQ(waits(), before);
+  EXPECT_GT(heap.figures().cached_bytes, size / 4);
+  cudasim::clear_faults();
 }
 
 // --- what ends
