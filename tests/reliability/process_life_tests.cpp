@@ -9,6 +9,7 @@
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/process_wide.hpp>
 #include <rmm/detail/plain_logger.hpp>
 #include <rmm/detail/stack_trace.hpp>
 #include <rmm/device_buffer.hpp>
@@ -58,6 +59,8 @@
 #include <vector>
 
 extern char** environ;
+
+RMM_PROCESS_WIDE_ANCHOR(rmm_test_anchor_of_process_life, 1004);
 
 namespace {
 
@@ -501,6 +504,22 @@ std::map<std::string, void (*)()> const& lives()
        }
        while (running < 2) { std::this_thread::yield(); }
        fork_and_expect("", [] { rmm::capture_scope const scope{rmm::cuda_stream_legacy}; });
+     }},
+    {"forks_while_threads_search_for_process_wide_objects",
+     [] {
+       static auto const search = [] {
+         return rmm::detail::find_home(rmm_test_anchor_of_process_life, 1004).home.anchor;
+       };
+       static std::atomic<int> running{0};
+       for (int i = 0; i < 2; ++i) {
+         std::thread{[] {
+           for (++running;;) { static_cast<void>(search()); }
+         }}.detach();
+       }
+       while (running < 2) { std::this_thread::yield(); }
+       fork_and_expect("", [] {
+         if (search() != &rmm_test_anchor_of_process_life) { std::abort(); }
+       });
      }},
     {"forks_while_threads_log",
      [] {

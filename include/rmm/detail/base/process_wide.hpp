@@ -16,6 +16,7 @@
 #if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 
 #include <cstddef>
 #include <cstring>
@@ -172,16 +173,32 @@ inline void pin(anchored_object const& object) noexcept
   if (object.path[0] != '\0') { static_cast<void>(dlopen(object.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE)); }
 }
 
-/// Returns the pinned home of the anchors of note `number`, and the process-wide object if it is published.
-inline anchor_search find_home(process_wide_anchor& own_anchor, std::uint32_t number)
+/// Held during a search and during a fork. The C library does not free the loader's lock in a forked child: if a thread of the parent held
+/// it, a search in the child would wait for ever.
+RMM_HIDDEN inline pthread_mutex_t search_mutex = PTHREAD_MUTEX_INITIALIZER;
+RMM_HIDDEN inline void lock_searches() noexcept { pthread_mutex_lock(&search_mutex); }
+RMM_HIDDEN inline void unlock_searches() noexcept { pthread_mutex_unlock(&search_mutex); }
+RMM_HIDDEN inline bool const forks_wait_for_searches{
+  ::pthread_atfork(lock_searches, unlock_searches, unlock_searches) == 0};
+
+/// Looks at all loaded objects.
+RMM_HIDDEN inline anchor_search search_objects(process_wide_anchor const& own_anchor, std::uint32_t number)
 {
   anchor_search search{number, &own_anchor};
+  lock_searches();
   dl_iterate_phdr(visit_loaded_object, &search);
+  unlock_searches();
+  return search;
+}
+
+/// Returns the pinned home of the anchors of note `number`, and the process-wide object if it is published.
+RMM_HIDDEN inline anchor_search find_home(process_wide_anchor& own_anchor, std::uint32_t number)
+{
+  auto search = search_objects(own_anchor, number);
   while (search.published == nullptr && search.home.anchor != nullptr) {
     pin(search.maker);
     pin(search.home);
-    anchor_search again{number, &own_anchor};
-    dl_iterate_phdr(visit_loaded_object, &again);
+    auto const again           = search_objects(own_anchor, number);
     bool const pinned_the_home = again.home.anchor == search.home.anchor;
     search                     = again;
     if (pinned_the_home) { break; }  // otherwise the home was unloaded before it was pinned
