@@ -384,6 +384,23 @@ std::map<std::string, void (*)()> const& lives()
          if (mr.get_bytes_counter().value != 0 || mr.pop_counters().second.total != 0) { std::abort(); }
        });
      }},
+    {"forks_while_threads_make_the_first_statistics",
+     [] {
+       static auto const count = [] {
+         auto host = memory_of_host();
+         rmm::mr::statistics_resource_adaptor mr{&host};
+         mr.deallocate(mr.allocate(1000), 1000);
+       };
+       static std::atomic<bool> running{false};
+       std::thread{[] {
+         running = true;
+         count();
+         for (;;) { pause(); }
+       }}.detach();
+       while (!running) { std::this_thread::yield(); }
+       std::this_thread::sleep_for(std::chrono::microseconds{seed * 37 % 1000});
+       fork_and_expect("", count);
+     }},
     {"forks_while_threads_pass_watermarks",
      [] {
        rmm::mr::spill_options options;

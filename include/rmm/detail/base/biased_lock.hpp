@@ -30,12 +30,12 @@ namespace detail {
 /// A full memory barrier in every running thread of the process, on systems that have a call for it.
 class process_barrier {
  public:
-  /// Whether the system has such a call; it is asked once. Always false with ThreadSanitizer, which does not know the call.
+  /// Whether the system has such a call; the first answer stays. Always false with ThreadSanitizer, which does not know the call.
   [[nodiscard]] static bool is_available() noexcept
   {
 #if RMM_DETAIL_HAS_MEMBARRIER && !RMM_DETAIL_THREAD_SANITIZER
-    static bool const available = try_register_and_pass();
-    return available;
+    auto const known = first_answer.load(std::memory_order_acquire);
+    return (known != answer::unknown ? known : ask()) == answer::yes;
 #else
     return false;
 #endif
@@ -57,6 +57,19 @@ class process_barrier {
 
  private:
 #if RMM_DETAIL_HAS_MEMBARRIER && !RMM_DETAIL_THREAD_SANITIZER
+  enum class answer : unsigned char { unknown, yes, no };
+
+  // Constant-initialized: a forked child would wait for ever for a thread of its parent that initializes a static variable. To ask takes
+  // 10 to 30 ms. Order: who reads the answer comes after the registration.
+  inline static std::atomic<answer> first_answer{answer::unknown};
+
+  [[nodiscard]] RMM_COLD static answer ask() noexcept
+  {
+    auto first       = answer::unknown;
+    auto const found = try_register_and_pass() ? answer::yes : answer::no;
+    return first_answer.compare_exchange_strong(first, found, std::memory_order_acq_rel) ? found : first;
+  }
+
   [[nodiscard]] static bool try_pass() noexcept
   {
     return syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
