@@ -38,6 +38,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,6 +50,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -159,6 +161,16 @@ rmm::mr::callback_memory_resource memory_of_host()
 {
   return {[](std::size_t bytes, rmm::cuda_stream_view, void*) { return std::malloc(bytes); },
           [](void* ptr, std::size_t, rmm::cuda_stream_view, void*) { std::free(ptr); }};
+}
+
+/// Returns the bytes that malloc() has given out; 0 if the C library does not tell.
+std::size_t bytes_in_use()
+{
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+  return mallinfo2().uordblks;
+#else
+  return 0;
+#endif
 }
 
 /// A pool below static adaptors.
@@ -355,6 +367,24 @@ std::map<std::string, void (*)()> const& lives()
          for (;;) { mr.flush(); }
        }}.detach();
        fork_while_threads_use(mr);
+     }},
+    {"forks_and_ends_pools_in_the_child",
+     [] {
+       auto& own      = immortal<pool>(&cuda, 1U << 20U);
+       auto& elastic  = immortal<rmm::mr::elastic_pool_memory_resource>();
+       auto& reserved = *new auto{own.reserve(1000)};
+       for (rmm::mr::device_memory_resource* const each :
+            std::initializer_list<rmm::mr::device_memory_resource*>{&own, &elastic, &reserved.resource()}) {
+         each->deallocate(each->allocate(1000), 1000);
+       }
+       static auto const end = [&own, &elastic, &reserved] {
+         auto const before = bytes_in_use();
+         std::destroy_at(&reserved);
+         std::destroy_at(&elastic);
+         std::destroy_at(&own);
+         if (bytes_in_use() < before) { std::abort(); }  // a thread of the parent may have been changing what was freed
+       };
+       fork_and_expect("", end);
      }},
     {"forks_while_a_thread_keeps_what_it_cannot_scrub",
      [] {

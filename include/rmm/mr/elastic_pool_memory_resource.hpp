@@ -111,8 +111,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   ~elastic_pool_memory_resource() override
   {
     parts_.clear();
+    if (!heap_.is_of_this_process()) { return; }
     rmm::detail::device_scope const on_device{device_.value()};
-    source_.reset();
+    source_.~owned_ptr();
   }
 
   /// Gives chunks without an allocation back to the device, until the pool holds at most `bytes`.
@@ -459,7 +460,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   elastic_pool_options options_;
   cuda_memory_resource cuda_;
   detail::suballocator_upstream<cuda_memory_resource> upstream_{&cuda_, device_.value()};  // used by a plain pool
-  rmm::detail::owned_ptr<detail::memory_source> source_;
+  union {  // as the heap in basic_suballocator
+    rmm::detail::owned_ptr<detail::memory_source> source_{};
+  };
   std::chrono::steady_clock::time_point idle_since_{std::chrono::steady_clock::now()};
   std::size_t idle_bytes_{};  // bytes of whole chunks that were free at each look since idle_since_
   detail::parts_by_tag<elastic_pool_memory_resource> parts_;

@@ -153,7 +153,10 @@ class reserved_memory final : public device_memory_resource, public reservable {
  private:
   static constexpr std::uint64_t is_reserved = std::uint64_t{1} << 63U;
 
-  ~reserved_memory() override = default;
+  ~reserved_memory() override
+  {
+    if (heap_.is_of_this_process()) { heap_.~basic_stream_ordered_heap(); }
+  }
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
@@ -337,7 +340,9 @@ class reserved_memory final : public device_memory_resource, public reservable {
   std::atomic<std::size_t> returned_{0};  // went back to the source; still live in heap_
   std::atomic<bool> ended_{false};
   std::atomic<std::uint64_t> charged_{is_reserved};
-  rmm::detail::stream_ordered_heap heap_;
+  union {  // as in basic_suballocator
+    rmm::detail::stream_ordered_heap heap_;
+  };
 };
 
 }  // namespace detail

@@ -52,7 +52,10 @@ class basic_suballocator : public device_memory_resource {
   {
     heap_.set_checks_captures(rmm::detail::check_capture_by_default);
   }
-  ~basic_suballocator() override = default;
+  ~basic_suballocator() override
+  {
+    if (heap_.is_of_this_process()) { heap_.~basic_stream_ordered_heap(); }
+  }
 
   template <class Maker>
   void add_to(Maker& made, typename Maker::view how) const
@@ -87,7 +90,9 @@ class basic_suballocator : public device_memory_resource {
   /// Adds the derived class's own figures to the report of a failure. Called without locks.
   virtual void describe(memory_report& /*report*/) const {}
 
-  rmm::detail::stream_ordered_heap heap_;
+  union {  // not destroyed in a forked child: a thread of its parent may have been changing it
+    rmm::detail::stream_ordered_heap heap_;
+  };
   recovery_ladder ladder_;
 
  private:
