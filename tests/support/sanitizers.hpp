@@ -17,8 +17,9 @@ namespace rmm::test {
 /// Whether operator new ends the program when host memory runs out, as under sanitizers, instead of throwing.
 inline constexpr bool exhaustion_ends_program = RMM_TEST_UNDER_SANITIZER;
 
-/// Whether times of calls mean anything in this build. Sanitizers, -O0 and expensive assertions make them slow.
-#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS) || !defined(__OPTIMIZE__)
+/// Whether times of calls mean anything in this build. Sanitizers, -O0 and expensive assertions make them slow. With
+/// RMM_TEST_LIBRARY_IS_OPTIMIZED, -O0 applies to the tests, and not to the functions of the library.
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS) || !(defined(__OPTIMIZE__) || defined(RMM_TEST_LIBRARY_IS_OPTIMIZED))
 inline constexpr bool tells_costs = false;
 #else
 inline constexpr bool tells_costs = !RMM_TEST_UNDER_SANITIZER;
