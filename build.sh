@@ -477,7 +477,9 @@ run_python_suite() {
   local backend="$1" folder="$BUILD_DIR/python-$1" begin=$SECONDS status=passed neighbours=() arguments=()
   if ! wants --all; then  # compiled quickly, with the tests that need no other package
     folder="$BUILD_DIR/test/python-$backend"
-    arguments=(--config-settings=cmake.build-type=Debug --config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O0)
+    configure_quickly
+    arguments=(--config-settings=cmake.build-type=Debug --config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O0
+      --config-settings=cmake.define.RMM_UNITE_TESTS=ON "${QUICK_ARGUMENTS[@]/#-D/--config-settings=cmake.define.}")
   elif [[ $backend == sim ]] && ! is_free_threaded; then
     neighbours=("${PYTHON_NEIGHBOURS[@]}")
   fi
