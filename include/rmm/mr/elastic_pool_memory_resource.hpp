@@ -283,8 +283,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     });
   }
 
-  /// Returns the bytes of device memory that the pool and its pausable tags hold, without paused memory. pool_size() counts paused memory,
-  /// but no tags.
+  /// Returns the bytes of device memory that the pool and its pausable tags hold, without paused memory, except what the driver did not
+  /// unmap. pool_size() counts paused memory, but no tags.
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return source_->held_by_all(); }
 
   /// Whether the pool uses virtual memory; false for a plain pool.
@@ -425,7 +425,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     source_->describe(report);
     report.device = device_.value();
     parts_.for_each([&](elastic_pool_memory_resource const& part) {
-      if (!part.is_paused()) { report.pool = report.pool + part.figures(); }  // a paused part holds no device memory
+      if (!part.is_paused()) { report.pool = report.pool + part.figures(); }  // the others gave theirs back
     });
   }
 
