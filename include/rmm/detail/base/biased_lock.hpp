@@ -34,7 +34,7 @@ class process_barrier {
   [[nodiscard]] static bool is_available() noexcept
   {
 #if RMM_DETAIL_HAS_MEMBARRIER && !RMM_DETAIL_THREAD_SANITIZER
-    auto const known = first_answer.load(std::memory_order_acquire);
+    auto const known = first_answer.load(std::memory_order_relaxed);
     return (known != answer::unknown ? known : ask()) == answer::yes;
 #else
     return false;
@@ -60,14 +60,14 @@ class process_barrier {
   enum class answer : unsigned char { unknown, yes, no };
 
   // Constant-initialized: a forked child would wait for ever for a thread of its parent that initializes a static variable. To ask takes
-  // 10 to 30 ms. Order: who reads the answer comes after the registration.
+  // 10 to 30 ms. Order: none is needed. A thread whose call does not see the registration yet registers again.
   inline static std::atomic<answer> first_answer{answer::unknown};
 
   [[nodiscard]] RMM_COLD static answer ask() noexcept
   {
     auto first       = answer::unknown;
     auto const found = try_register_and_pass() ? answer::yes : answer::no;
-    return first_answer.compare_exchange_strong(first, found, std::memory_order_acq_rel) ? found : first;
+    return first_answer.compare_exchange_strong(first, found, std::memory_order_relaxed) ? found : first;
   }
 
   [[nodiscard]] static bool try_pass() noexcept
