@@ -763,14 +763,17 @@ configure_quickly() {
 
 # The functional tests: each once, compiled as quickly as can be.
 run_functional_tests() {
+  local backend=sim
+  if gpu_visible; then backend=cuda; fi
+  python_environment "$BUILD_DIR/test/python-$backend/environment" >/dev/null 2>&1 &  # run_python_suite tries again if that fails
+  # shellcheck disable=SC2064 # the job of now
+  trap "kill $! 2>/dev/null || true" EXIT
   configure_quickly
   run_suite test test "$BUILD_DIR/test" "${QUICK_ARGUMENTS[@]}"
-  if gpu_visible; then
-    run_suite cuda cuda "$BUILD_DIR/cuda"
-    run_python_suite cuda
-  else
-    run_python_suite sim
-  fi
+  if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
+  wait
+  trap - EXIT
+  run_python_suite "$backend"
 }
 
 # run_tests_of HEADER...: builds and runs the programs that have the files of tests that mirror the headers.

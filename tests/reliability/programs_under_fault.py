@@ -195,14 +195,21 @@ def try_faults(program: Path, faults: list[Fault], jobs: int) -> list[tuple[Faul
     return ends + list(zip(again, run_all(program, list(again), jobs)))
 
 
+def common_calls(runs: list[End]) -> dict[str, int]:
+    """Returns the calls that all runs make. Threads make other numbers of calls each time."""
+    counts = [run.calls() for run in runs]
+    return {name: min(each[name] for each in counts) for name in counts[0] if all(name in each for each in counts)}
+
+
 def try_program(program: Path, most: int, jobs: int) -> bool:
     """Prints the result for a program. Returns whether it passed."""
-    (first,) = run_all(program, [None], 1)
-    kept = first.leaks()
-    if problem := problem_of(first, None, kept):
-        print(f"{program.stem}: {problem}\n{first.output}\n{first.report}")
-        return False
-    calls = first.calls()
+    runs = run_all(program, [None] * 3, jobs)
+    kept = runs[0].leaks()
+    for run in runs:
+        if problem := problem_of(run, None, kept):
+            print(f"{program.stem}: {problem}\n{run.output}\n{run.report}")
+            return False
+    calls = common_calls(runs)
     tried = chosen(calls, most)
     reached = wrong = failed = stopped = 0
     for fault, end in try_faults(program, tried, jobs):

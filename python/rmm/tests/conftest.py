@@ -140,7 +140,7 @@ def started_programs(
 
     A test with the marker `program` runs that text after what its module has as `begin`; for the others the module's function
     `program_of` returns the arguments of the interpreter. A module with `reason_to_skip` skips them all if that returns one.
-    A module with `environment` adds these variables.
+    A module with `environment_of` adds the variables that it returns for a test.
     """
     tests = [
         test
@@ -156,7 +156,7 @@ def started_programs(
                 arguments_of(test),
                 tmp_path_factory.mktemp("program"),
                 reason_to_skip=reasons[test.module],
-                environment=getattr(test.module, "environment", {}),
+                environment=getattr(test.module, "environment_of", lambda _: {})(test),
             )
             for test in tests
         }

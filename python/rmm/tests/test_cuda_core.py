@@ -66,7 +66,8 @@ def handle(stream):
 """
 
 
-environment = {"LD_LIBRARY_PATH": str(driver)} if is_simulated else {}
+def environment_of(_: pytest.Function) -> dict[str, str]:
+    return {"LD_LIBRARY_PATH": str(driver)} if is_simulated else {}
 
 
 def reason_to_skip() -> str:

@@ -3,12 +3,7 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +15,7 @@ if cuda_backend != "sim":
 # The parent calls no CUDA, so each forked child is like a fresh process but starts in milliseconds. A child exits with 0 if all
 # exceptions were expected, and with 66 if the simulator finds a leak.
 begin = """
-import faulthandler, gc, os, sys, types
+import faulthandler, gc, os, re, sys, types
 import rmm, rmm.mr, rmm.statistics
 from rmm.allocators.cupy import rmm_cupy_allocator
 from rmm.pylibrmm.stream import DEFAULT_STREAM, Stream
@@ -56,18 +51,40 @@ def attempt(step):
 """
 
 end = """
-for fault in sys.argv[1:]:
+# These fail only where the process has come to harm: destructors call them, and the package is built with assertions for tests.
+giving_back = re.compile(r"GetDevice$|Free|Destroy|Unmap|Release|Synchronize|EventQuery|EventRecord|WaitEvent|Trim")
+
+def run(fault):
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
-        if fault != "none":
+        if fault is not None:
             os.environ["CUDASIM_FAULT"] = fault
         use()
         gc.collect()
         attempt(rmm.reinitialize)
         gc.collect()
         sys.exit()
-    print(fault, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), child)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with open(f"report.{child}", errors="replace") as report:
+        return status, report.read()
+
+status, report = run(None)
+assert status == 0, report
+calls = [(name, int(count)) for name, count in re.findall(r"^  (\\w+) +(\\d+)$", report, re.MULTILINE)]
+assert sum(count for _, count in calls) > 20, report
+wrong = 0
+for name, count in calls:
+    if giving_back.search(name):
+        continue
+    # Each call fails once. Calls that every allocation makes, such as those about captures, fail ten times at most.
+    for number in range(1, min(count, 10 if "Capture" in name else 1000) + 1):
+        fault = f"{name}:{number}:{('cudaErrorMemoryAllocation', 'cudaErrorUnknown')[(number - 1) % 2]}"
+        status, report = run(fault)
+        if status != 0:
+            wrong += 1
+            print(f"CUDASIM_FAULT={fault} ended with {status}:", report, sep="\\n")
+assert wrong == 0
 """
 
 scenarios = {
@@ -118,42 +135,15 @@ def use():
 """,
 }
 
-# These fail only where the process has come to harm: destructors call them, and the package is built with assertions for tests.
-giving_back = re.compile(r"GetDevice$|Free|Destroy|Unmap|Release|Synchronize|EventQuery|EventRecord|WaitEvent|Trim")
+
+def program_of(test: pytest.Function) -> list[str]:
+    return ["-W", "ignore", "-c", begin + scenarios[str(test.callspec.params["scenario"])] + end]
 
 
-def run(scenario: str, folder: Path, *faults: str) -> dict[str, tuple[int, str]]:
-    """Of each fault the status of its child, 0 or 66, and the simulator's report."""
-    program = textwrap.dedent(begin + scenarios[scenario] + end)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, *faults],
-        env={**os.environ, "CUDASIM_QUIET": "1", "CUDASIM_REPORT": str(folder / "report.%p")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert [line[0] for line in lines] == list(faults), done.stderr
-    assert {line[1] for line in lines} <= {"0", "66"}, (lines, done.stderr)
-    return {fault: (int(status), (folder / f"report.{child}").read_text()) for fault, status, child in lines}
+def environment_of(_: pytest.Function) -> dict[str, str]:
+    return {"CUDASIM_QUIET": "1", "CUDASIM_REPORT": "report.%p"}
 
 
 @pytest.mark.parametrize("scenario", scenarios)
-def test_any_call_may_fail_once(scenario: str, tmp_path: Path) -> None:
-    status, report = run(scenario, tmp_path, "none")["none"]
-    assert status == 0, report
-    calls = re.findall(r"^  (\w+) +(\d+)$", report, re.MULTILINE)
-    assert sum(int(count) for _, count in calls) > 20
-    # Each call of CUDA fails once. Calls that every allocation makes, such as those about captures, fail ten times at most.
-    faults = [
-        f"{name}:{number}:{error}"
-        for name, count in calls
-        if not giving_back.search(name)
-        for number in range(1, min(int(count), 10 if "Capture" in name else 1000) + 1)
-        for error in (("cudaErrorMemoryAllocation", "cudaErrorUnknown")[(number - 1) % 2],)
-    ]
-    ends = run(scenario, tmp_path, *faults)
-    leaks = {fault: report for fault, (status, report) in ends.items() if status != 0}
-    assert not leaks, leaks
+def test_any_call_may_fail_once(scenario: str, done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,8 +18,6 @@ if cuda_backend != "sim" or not driver.exists():
 
 programs = {path.stem: path for path in (Path(__file__).parent / "programs").glob("*.py")}
 needs = {"cuda_core_plug_in": "cuda.core", "dask_plug_in": "distributed", "numba_plug_in": "numba"}
-# cuda.core loads the driver by name; this folder has the simulated one.
-environment = {"LD_LIBRARY_PATH": str(Path(librmm.__file__).parent / "lib" / "cudasim")}
 
 
 def is_installed(name: str) -> bool:
@@ -31,16 +27,28 @@ def is_installed(name: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("name", sorted(programs))
-def test_any_call_of_a_program_may_fail(name: str, tmp_path: Path) -> None:
-    if name in needs and not is_installed(needs[name]):
-        pytest.skip(f"needs {needs[name]}")
-    done = subprocess.run(
-        [sys.executable, str(driver), str(programs[name])],
-        cwd=tmp_path,
-        env={**os.environ, **(environment if name == "cuda_core_plug_in" else {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def missing(name: str) -> str | None:
+    """The package that the program `name` needs and that is not installed, or None."""
+    return None if name not in needs or is_installed(needs[name]) else needs[name]
+
+
+def program_of(test: pytest.Function) -> list[str]:
+    return [str(driver), "--jobs=1", str(programs[str(test.callspec.params["name"])])]
+
+
+def environment_of(test: pytest.Function) -> dict[str, str]:
+    if test.callspec.params["name"] != "cuda_core_plug_in":
+        return {}
+    # cuda.core loads the driver by name; this folder has the simulated one.
+    return {"LD_LIBRARY_PATH": str(Path(librmm.__file__).parent / "lib" / "cudasim")}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(missing(name) is not None, reason=f"needs {missing(name)}"))
+        for name in sorted(programs)
+    ],
+)
+def test_any_call_of_a_program_may_fail(name: str, done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
