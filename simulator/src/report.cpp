@@ -464,6 +464,7 @@ void clear_violations()
 
 std::vector<outstanding> ledger()
 {
+  note_loading();
   std::lock_guard<std::mutex> const lock{the_world().mutex};
   std::vector<outstanding> all;
   list_memory(all);

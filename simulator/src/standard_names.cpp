@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "standard_names.hpp"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <string>
 #include <string_view>
 
 namespace cudasim {
@@ -66,6 +71,13 @@ bool is_standard_name(std::string_view symbol) noexcept
   }
   // "St" is std; the others are std::allocator, std::string and so on.
   return symbol.size() > 1 && symbol[0] == 'S' && std::string_view{"tabsiod"}.find(symbol[1]) != std::string_view::npos;
+}
+
+std::string written_name(char const* symbol)
+{
+  int status{};
+  std::unique_ptr<char, void (*)(void*)> const text{abi::__cxa_demangle(symbol, nullptr, nullptr, &status), std::free};
+  return text != nullptr ? text.get() : symbol;
 }
 
 std::string_view lambda_of_program(std::string_view function) noexcept

@@ -64,10 +64,25 @@ template <class T>
 
 }  // namespace
 
+file_version version_of(unsigned char const* begin, std::size_t bytes) noexcept
+{
+  file_version version{std::min<std::size_t>(bytes, 4096), 0};
+  for (std::size_t i = 0; i < version.bytes; ++i) { version.hash = version.hash * 0x100000001B3U + begin[i]; }
+  return version;
+}
+
 symbol_file::symbol_file(char const* path)
 {
   mapped_file const file{path};
   if (file.data() != nullptr) { read(file.data(), file.size()); }
+}
+
+symbol_file::symbol_file(char const* path, file_version const& version)
+{
+  mapped_file const file{path};
+  if (version.bytes != 0 && file.size() >= version.bytes && version_of(file.data(), version.bytes) == version) {
+    read(file.data(), file.size());
+  }
 }
 
 bool symbol_file::find(std::uint64_t address, function& found) const

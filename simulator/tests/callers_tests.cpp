@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -23,13 +24,16 @@
 #include <initializer_list>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace cudasim_tests {
 namespace {
 
+using cudasim::code_kind;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
@@ -182,6 +186,34 @@ TEST_F(CallerTest, OfALeakIsNamedToo)
   EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
 }
 
+/// What programs/tail_calls.cpp prints about its call.
+[[nodiscard]] std::string tail_call(std::string const& argument)
+{
+  std::string output;
+  std::FILE* const pipe = ::popen((CUDASIM_TAIL_CALLS " " + argument + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) { return "no pipe"; }
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) { output += static_cast<char>(c); }
+  EXPECT_EQ(::pclose(pipe), 0);
+  return output;
+}
+
+// Where the call is a jump, the C++ library's headers are left. addr2line needs the place in the file.
+TEST_F(CallerTest, InTheHeadersHasItsPlaceInTheFile)
+{
+  EXPECT_THAT(
+    tail_call("async"),
+    AnyOf(HasSubstr("called from (anonymous namespace)::load_weights()+0x"),  // no jump
+          ::testing::ContainsRegex("called from std::.* in cudasim_tail_calls\\+0x[0-9a-f]+, for a function that is "
+                                   "inlined there or ends with this call\\)")));
+}
+
+TEST_F(CallerTest, AtExitIsNotTheStartOfTheProgram)
+{
+  EXPECT_THAT(tail_call("'at exit'"),
+              AnyOf(HasSubstr("called from (anonymous namespace)::clean_up()+0x"),  // no jump
+                    HasSubstr(", for a function that ends with this call)")));
+}
+
 TEST_F(CallerTest, OutsideOfCodeIsPrintedAsAnAddress)
 {
   EXPECT_EQ(cudasim::describe_address(nullptr), "an unknown place");
@@ -254,21 +286,40 @@ TEST(StandardNamesTest, MayHaveALambdaOfTheProgram)
   }
 }
 
+[[nodiscard]] void const* at(std::uintptr_t address) { return reinterpret_cast<void const*>(address); }
+
+/// The number and the kind of a known site.
+[[nodiscard]] std::optional<std::pair<unsigned, code_kind>> known_as(cudasim::known_sites const& known,
+                                                                     std::uintptr_t site)
+{
+  std::pair<unsigned, code_kind> found;
+  return known.find(at(site), found.first, found.second) ? std::optional{found} : std::nullopt;
+}
+
 TEST(KnownSitesTest, RememberWhoseCodeIsThere)
 {
   auto const known = std::make_unique<cudasim::known_sites>();
-  auto const at    = [](std::uintptr_t address) { return reinterpret_cast<void const*>(address); };
-  bool of_program{};
-  EXPECT_FALSE(known->find(at(0x1000), of_program));
+  EXPECT_FALSE(known_as(*known, 0x1000));
   EXPECT_FALSE(known->is_surely_of_program(at(0x1000)));
-  known->add(at(0x1000), true);
-  known->add(at(0x2000), false);
-  ASSERT_TRUE(known->find(at(0x1000), of_program));
-  EXPECT_TRUE(of_program);
-  ASSERT_TRUE(known->find(at(0x2000), of_program));
-  EXPECT_FALSE(of_program);
+  known->add(at(0x1000), 0, code_kind::program);
+  known->add(at(0x2000), 0, code_kind::library);
+  known->add(at(0x3000), 7, code_kind::program);
+  known->add(at(0x4000), (1U << cudasim::number_bits) - 1, code_kind::headers);
+  EXPECT_EQ(known_as(*known, 0x1000), (std::pair{0U, code_kind::program}));
+  EXPECT_EQ(known_as(*known, 0x2000), (std::pair{0U, code_kind::library}));
+  EXPECT_EQ(known_as(*known, 0x3000), (std::pair{7U, code_kind::program}));
+  EXPECT_EQ(known_as(*known, 0x4000), (std::pair{(1U << cudasim::number_bits) - 1, code_kind::headers}));
   EXPECT_TRUE(known->is_surely_of_program(at(0x1000)));
   EXPECT_FALSE(known->is_surely_of_program(at(0x2000)));
+  EXPECT_FALSE(known->is_surely_of_program(at(0x3000)));  // can be unloaded
+}
+
+TEST(KnownSitesTest, ForgetObjectsThatCanBeUnloaded)
+{
+  auto const known = std::make_unique<cudasim::known_sites>();
+  for (unsigned i = 1; i <= 100; ++i) { known->add(at(i * 0x1000), i % 2, code_kind::program); }
+  known->forget_numbered();
+  for (unsigned i = 1; i <= 100; ++i) { EXPECT_EQ(known_as(*known, i * 0x1000).has_value(), i % 2 == 0) << i; }
 }
 
 // Many more sites than there is room for: some are forgotten, and the others are still right.
@@ -277,17 +328,17 @@ TEST(KnownSitesTest, ForgetWhatTheyHaveNoRoomFor)
   constexpr std::uintptr_t many = 100'000;
   auto const known              = std::make_unique<cudasim::known_sites>();
   std::uintptr_t remembered{0};
-  for (std::uintptr_t i = 1; i <= many; ++i) { known->add(reinterpret_cast<void const*>(i * 5), i % 3 == 0); }
+  auto const kind = [](std::uintptr_t i) { return i % 3 == 0 ? code_kind::program : code_kind::library; };
+  for (std::uintptr_t i = 1; i <= many; ++i) { known->add(at(i * 5), 0, kind(i)); }
   for (std::uintptr_t i = 1; i <= many; ++i) {
-    bool of_program{};
-    if (!known->find(reinterpret_cast<void const*>(i * 5), of_program)) { continue; }
+    auto const found = known_as(*known, i * 5);
+    if (!found) { continue; }
     ++remembered;
-    EXPECT_EQ(of_program, i % 3 == 0);
+    EXPECT_EQ(found->second, kind(i));
   }
   EXPECT_GT(remembered, 1'000U);
   EXPECT_LT(remembered, many / 10);
-  bool of_program{};
-  EXPECT_TRUE(known->find(reinterpret_cast<void const*>(many * 5), of_program));  // the newest
+  EXPECT_TRUE(known_as(*known, many * 5));  // the newest
 }
 
 // --- Files of symbols
