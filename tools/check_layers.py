@@ -65,6 +65,7 @@ ENTRY_POINTS = {
 # Classes of higher layers that a header may declare, because it does not use their members.
 DECLARED_ONLY = {
     ("detail/resource_facade.hpp", "device_memory_resource"),
+    ("detail/resource_facade.hpp", "host_memory_resource"),
     ("error.hpp", "memory_report"),
     ("mr/detail/growing_pool.hpp", "memory_reservation"),
 }

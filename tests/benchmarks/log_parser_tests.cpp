@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -25,6 +26,7 @@ namespace {
 
 using rmm::detail::action;
 using rmm::detail::event;
+using rmm::detail::log_damage;
 using rmm::detail::parse_csv;
 using rmm::detail::parse_time;
 using ::testing::HasSubstr;
@@ -157,18 +159,56 @@ TEST(LogParser, RefusesMoreFieldsThanThereAreColumns)
 TEST(LogParser, LeavesOutALastRowThatWasNotFinished)
 {
   auto const row = std::string{"1,t,allocate,0x1,1,0\n"};
-  std::optional<std::uint64_t> cut_off_at;
+  log_damage damage;
   auto const cut = [&](std::string const& text) {
     std::istringstream in{text};
-    cut_off_at.reset();
-    return parse_csv(in, &cut_off_at);
+    damage = {};
+    return parse_csv(in, &damage);
   };
   EXPECT_THAT(cut(header + row + "1,t,free,0x1"), SizeIs(1));
-  EXPECT_EQ(cut_off_at, header.size() + row.size());
+  EXPECT_EQ(damage.cut_off_at, header.size() + row.size());
   EXPECT_THAT(cut(header + row + row.substr(0, row.size() - 1)), SizeIs(2));  // only the end of the line lacks
-  EXPECT_FALSE(cut_off_at.has_value());
+  EXPECT_FALSE(damage.cut_off_at.has_value());
   EXPECT_THROW(cut(header + "1,t,free,0x1\n" + row), rmm::logic_error);
   EXPECT_THROW(cut(header + row + "1,t,free,0x1\n"), rmm::logic_error);
+}
+
+TEST(LogParser, CountsRowsWhoseTimeItCannotRead)
+{
+  std::string text{header};
+  for (auto const* const time : {"10:00:00.000001", "nan", "hello", "", "10:00:00.000003", "25:00:00"}) {
+    text += std::string{"1,"} + time + ",allocate,0x1,1,0\n";
+  }
+  std::istringstream in{text};
+  log_damage damage;
+  auto const events = parse_csv(in, &damage);
+  EXPECT_EQ(damage.without_time, 4);
+  EXPECT_EQ(events[3].time_ns, 0);
+  EXPECT_EQ(events[5].time_ns, 2000);
+}
+
+TEST(LogParser, QuotesFieldsAsShortPrintableText)
+{
+  auto const hostile = "\x1B]0;title\x07\x1B[31m\xC2\x9B" + std::string(5'000'000, '0');
+  auto const zeros   = std::string(5'000'000, '0') + "1024";
+  for (auto const& row : {hostile + ",0,allocate,0x1,1,0,0",
+                          "1,0," + hostile + ",0x1,1,0,0",
+                          "1,0,allocate," + hostile + ",1,0,0",
+                          "1,0,allocate,0x1," + hostile + ",0,0",
+                          "1,0,allocate,0x1,1," + hostile + ",0",
+                          "1,0,allocate,0x1,1,0," + hostile,
+                          "1,0,allocate,0x1,1,0," + zeros}) {
+    try {
+      parsed("Thread,Time,Action,Pointer,Size,Stream,Device\n" + row + "\n");
+      ADD_FAILURE() << "the row was read";
+    } catch (rmm::logic_error const& error) {
+      std::string const what{error.what()};
+      EXPECT_LT(what.size(), 200);
+      EXPECT_TRUE(std::all_of(what.begin(), what.end(), [](char c) { return c >= ' ' && c <= '~'; }));
+    }
+  }
+  EXPECT_THAT([&] { static_cast<void>(parse_time(hostile)); },
+              ThrowsMessage<rmm::logic_error>(HasSubstr("'?]0;title??[31m??000")));
 }
 
 TEST(LogParser, RefusesAMissingColumn)

@@ -2,11 +2,16 @@
 #include <tools/recorded/recorded_file.hpp>
 #include <tools/recorded/trace_reader.hpp>
 
+#include <rmm/error.hpp>
+
+#include <tests/support/temporary_folder.hpp>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -18,6 +23,7 @@ namespace {
 using rmm::recorded::read_torch_snapshot;
 using rmm::recorded::recorded_file;
 using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
 using ::testing::UnorderedElementsAre;
 
 std::string pickled(std::string const& text) { return std::string{"\x8C"} + static_cast<char>(text.size()) + text; }
@@ -65,6 +71,17 @@ std::string snapshot(std::vector<std::vector<std::string>> const& histories)
   return "\x80\x04" + pickled_dict({{"segments", pickled_list({})}, {"device_traces", pickled_list(lists)}}) + ".";
 }
 
+struct TorchSnapshotFile : ::testing::Test {
+  rmm::test::temporary_folder folder;
+  std::string const file{folder / "snapshot"};
+
+  recorded_file read(std::vector<std::string> const& history)
+  {
+    std::ofstream{file, std::ios::binary} << snapshot({history});
+    return rmm::recorded::read_recorded_file(file);
+  }
+};
+
 using shown_region = std::tuple<int, std::uint64_t, std::uint64_t, std::size_t, std::size_t>;
 
 /// Device, address, bytes, and the first and the last event of each region.
@@ -95,6 +112,31 @@ TEST(TorchSnapshotRegions, EndInTheRangeThatIsUnmapped)
                                    shown_region{0, 0x3C00, 0x400, 1, 2},
                                    shown_region{0, 0x5000, 0x1000, 0, 2},
                                    shown_region{1, 0x3000, 0x1000, 0, 2}));
+}
+
+TEST_F(TorchSnapshotFile, MayHaveSegmentsOfAsManyBytesAsANumberHolds)
+{
+  auto const most = std::uint64_t{1} << 63U;
+  EXPECT_THAT(read({event("segment_alloc", 0x1000, most - 1, 1), event("alloc", 0x1000, 8, 1)}).regions, SizeIs(1));
+  EXPECT_THAT(
+    [&] {
+      read({event("segment_alloc", 0x1000, most - 1, 1), event("segment_alloc", most, 1, 1)});
+    },
+    ThrowsMessage<rmm::logic_error>(file + ": the segments until event 0 come to more than 2^63-1 bytes"));
+  EXPECT_THROW(read({event("segment_alloc", 0x1000, most, 1)}), rmm::logic_error);
+}
+
+TEST(TorchSnapshotNumbers, AreNotNegative)
+{
+  auto const minus_one = std::vector<std::string>{"J\xFF\xFF\xFF\xFF", "\x8A\x01\xFF"};
+  for (auto const& number : minus_one) {
+    for (std::string const name : {"addr", "size", "time_us"}) {
+      std::vector<member> members{{"action", pickled("alloc")}, {"addr", pickled(4096)}, {"size", pickled(8)}};
+      members.push_back({name, number});  // the last value of a key counts
+      EXPECT_THAT([&] { static_cast<void>(read_torch_snapshot(snapshot({{pickled_dict(members)}}), "the file")); },
+                  ThrowsMessage<rmm::recorded::bad_trace>("the file: at byte 0: " + name + " is negative"));
+    }
+  }
 }
 
 }  // namespace

@@ -107,6 +107,23 @@ TEST_F(TraceEvents, AreNotInOtherFiles)
   EXPECT_THROW(read_events(folder / "no such file"), std::runtime_error);
 }
 
+TEST_F(TraceEvents, AreRefusedIfTheirBytesCannotBeCounted)
+{
+  std::string const log{"Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00,allocate,0x100,18446744073709551615,0\n"};
+  std::ofstream{file} << log;
+  EXPECT_THAT(read_events(file).events, SizeIs(1));
+  std::ofstream{file} << log << "1,10:00:00,free,0x100,18446744073709551615,0\n1,10:00:00,allocate,0x200,2,0\n";
+  EXPECT_THAT([&] { read_events(file); },
+              ThrowsMessage<rmm::logic_error>(
+                HasSubstr(file + ": the allocations until event 2 come to more than 2^64-1 bytes")));
+}
+
+TEST_F(TraceEvents, TellLinesWithoutATime)
+{
+  std::ofstream{file} << "Thread,Time,Action,Pointer,Size,Stream\n1,nan,allocate,0x100,5,0\n1,,free,0x100,5,0\n";
+  EXPECT_EQ(read_events(file).damage, "2 lines without a readable time, counted at the time before");
+}
+
 TEST(Damage, IsToldInWords)
 {
   rmm::recorded::recorded_trace trace{};
@@ -116,6 +133,10 @@ TEST(Damage, IsToldInWords)
   trace.missing_files = 2;
   trace.cut_off_at    = 115;
   EXPECT_EQ(rmm::recorded::damage_of(trace), "cut off at byte 115, and 2 files missing between its first and its last");
+  trace.missing_files = 0;
+  trace.without_time  = 1;
+  EXPECT_EQ(rmm::recorded::damage_of(trace),
+            "cut off at byte 115, and 1 line without a readable time, counted at the time before");
 }
 
 /// Live bytes after each event.

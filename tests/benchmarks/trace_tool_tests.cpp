@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tools/recorded/pickle.hpp>
 #include <tools/recorded/recorded_file.hpp>
+#include <tools/recorded/terminal_text.hpp>
 #include <tools/recorded/trace_events.hpp>
 #include <tools/recorded/trace_reader.hpp>
 #include <tools/trace/exports.hpp>
@@ -115,6 +116,13 @@ TEST(Pickle, ExecutesNothing)
     ThrowsMessage<bad_pickle>(HasSubstr("at byte 2: the pickle asks for 'os.system'")));
   EXPECT_THAT([] { static_cast<void>(pickle::read("\x80\x04\x8C\x02os\x8C\x06system\x93."_bytes)); },
               ThrowsMessage<bad_pickle>(HasSubstr("'os.system'")));
+  EXPECT_THAT(
+    [] {
+      static_cast<void>(
+        pickle::read("\x80\x02"
+                     "c\x1B]0;os\x07\n\x1B[31m\n."_bytes));
+    },
+    ThrowsMessage<bad_pickle>(HasSubstr("asks for '?]0;os?.?[31m'")));
   EXPECT_THAT([] { static_cast<void>(pickle::read("\x80\x02]b."_bytes)); },
               ThrowsMessage<bad_pickle>(HasSubstr("at byte 3: operation 0x62")));
 }
@@ -531,6 +539,19 @@ TEST(JsonWriter, KeepsTextFromEndingTheScriptItStandsIn)
   json_writer out;
   out.value("</script> & \"\\\n\xE2\x80\xA8 \xC3\xA4 \xFF\xC3");
   EXPECT_EQ(out.text(), "\"\\u003c/script\\u003e \\u0026 \\\"\\\\\\u000a\\u2028 \xC3\xA4 \xEF\xBF\xBD\xEF\xBF\xBD\"");
+}
+
+TEST(JsonWriter, HasNoControlCharacters)
+{
+  json_writer out;
+  out.value("\x1B[31m\x7F\xC2\x9B\xC2\xA0");
+  EXPECT_EQ(out.text(), "\"\\u001b[31m\\u007f\\u009b\xC2\xA0\"");
+}
+
+TEST(TerminalText, HasNoControlCharacters)
+{
+  EXPECT_EQ(rmm::recorded::terminal_text("a\x1B]0;b\x07\r\x7F\xC2\x9B\xFF\n\xC2\xA0\xC3\xA4\xE2\x82\xAC"),
+            "a?]0;b??????\xC2\xA0\xC3\xA4\xE2\x82\xAC");
 }
 
 TEST(JsonWriter, HasNoNumberThatJsonHasNot)

@@ -27,6 +27,9 @@ static_assert(sizeof(rmm::cuda_stream_view) > 0 && sizeof(rmm::cuda_device_id) >
 static_assert(sizeof(rmm::mr::cuda_memory_resource) > 0);
 static_assert(sizeof(rmm::out_of_memory) > 0 && rmm::CUDA_ALLOCATION_ALIGNMENT == 256);
 
+// g++ asks this where -Wshadow looks at a variable of type T& that has the name of a reference to a resource.
+static_assert(!rmm::detail::is_resource_ref<rmm::mr::device_memory_resource&>);
+
 // A resource as a default argument, by reference and by pointer.
 rmm::device_buffer by_reference(std::size_t size,
                                 rmm::cuda_stream_view stream      = rmm::cuda_stream_default,

@@ -69,6 +69,13 @@ recorded_file read_trace(std::string_view content)
   return {rmm::recorded::trace_reader::read(content, "input"), "trace", {}};
 }
 
+/// Checks that a message stays short and printable, whatever it quotes of the file.
+void check_message(std::string_view message)
+{
+  require(message.size() < 300, "messages are short");
+  for (char const c : message) { require(c >= ' ' && c <= '~', "messages are printable"); }
+}
+
 void check(rmm::recorded::recorded_trace const& read)
 {
   for (auto const& event : read.events) {
@@ -124,7 +131,10 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
       default:
         use(read_log(content));
     }
-  } catch (rmm::recorded::bad_trace const&) {  // a malformed file throws one of these two, and nothing else
-  } catch (rmm::logic_error const&) {}
+  } catch (rmm::recorded::bad_trace const& error) {  // a malformed file throws one of these two, and nothing else
+    check_message(error.what());
+  } catch (rmm::logic_error const& error) {
+    check_message(error.what());
+  }
   return 0;
 }

@@ -63,17 +63,21 @@ void read_configuration(std::string_view text)
   }
 }
 
-/// Sets a variable while `read` reads it. Whatever it has, it is read, or refused by one of two exceptions.
+/// Sets a variable while `read` reads it. Whatever it has, it is read, or refused by one of two exceptions, which name it.
 template <class Read>
 void with_variable(char const* variable, std::string const& text, Read read)
 {
   ::setenv(variable, text.c_str(), 1);
+  auto const check = [&](std::string_view message) {
+    check_message(message);
+    require(message.find(variable) != std::string_view::npos, "a message names the variable");
+  };
   try {
     read();
   } catch (std::invalid_argument const& error) {
-    check_message(error.what());
+    check(error.what());
   } catch (rmm::logic_error const& error) {
-    check_message(error.what());
+    check(error.what());
   }
   ::unsetenv(variable);
 }

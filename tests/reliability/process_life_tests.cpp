@@ -478,6 +478,7 @@ std::map<std::string, void (*)()> const& lives()
      }},
     {"forks_while_threads_set_resources",
      [] {
+       rmm::detail::register_process_exit_hook();  // else a thread may hold the lock of atexit(), and the child hangs
        static rmm::mr::cuda_memory_resource other;
        static rmm::mr::device_memory_resource* const choices[]{&cuda, &other};
        static std::atomic<int> running{0};

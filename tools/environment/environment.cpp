@@ -53,7 +53,7 @@ class resource_of_environment final : public rmm::mr::device_memory_resource {
           made = (new rmm::mr::configured_resource{*configuration})->get();
         }
       } catch (std::exception const& error) {
-        std::fprintf(stderr, "%s; cudaMalloc is used\n", error.what());
+        std::fprintf(stderr, "%s; RMM_RESOURCE has no effect, and cudaMalloc is used\n", error.what());
       }
       return is_set("RMM_TRACE_FILE") ? new rmm::tools::environment_trace{made, device} : made;
     } catch (std::exception const&) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/text_failure.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/error.hpp>
 
@@ -90,7 +91,7 @@ inline std::optional<std::array<int, 4>> split_time(std::string_view text)
 inline std::chrono::system_clock::time_point parse_time(std::string const& text)
 {
   auto const split = split_time(text);
-  RMM_EXPECTS(split.has_value(), "'" + text + "' is not a time of the log.");
+  RMM_EXPECTS(split.has_value(), rmm::detail::quoted(text) + " is not a time of the log.");
   auto const& fields = *split;
 
   auto const now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -126,7 +127,7 @@ Number parse_log_number(std::string_view text, int base)
   Number value{};
   auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
   if (error != std::errc{} || end != text.data() + text.size()) {
-    throw logic_error("'" + std::string{whole} + "' is not a number of the log.");
+    throw logic_error(rmm::detail::quoted(whole) + " is not a number of the log.");
   }
   return value;
 }
@@ -137,7 +138,7 @@ inline action parse_action(std::string_view text)
   if (text == "allocate") { return action::ALLOCATE; }
   if (text == "free") { return action::FREE; }
   if (text == "allocate failure") { return action::ALLOCATE_FAILURE; }
-  throw logic_error("'" + std::string{text} + "' is not an action of the log: allocate, free or allocate failure.");
+  throw logic_error(rmm::detail::quoted(text) + " is not an action of the log: allocate, free or allocate failure.");
 }
 
 /// Converts times of day, in the order of the rows, to nanoseconds since the first one. A time that is more than half a
@@ -154,19 +155,30 @@ class log_clock {
       auto const forward = step < -day / 2 ? step + day : step;
       if (!last_ || forward > 0) { last_ = now; }
       elapsed_ += forward > 0 ? static_cast<std::uint64_t>(forward) * 1000 : 0;
+    } else {
+      ++unreadable_;
     }
     return elapsed_;
   }
 
+  /// Returns the number of texts so far that were not times.
+  [[nodiscard]] std::size_t unreadable() const noexcept { return unreadable_; }
+
  private:
   std::optional<std::int64_t> last_;  // microseconds since midnight
   std::uint64_t elapsed_{0};
+  std::size_t unreadable_{0};
+};
+
+/// The parts of a log that could not be read.
+struct log_damage {
+  std::optional<std::uint64_t> cut_off_at{};  ///< offset of an unfinished last row, which is left out
+  std::size_t without_time{0};                ///< rows that count at the time of the row before
 };
 
 /// Returns the rows of a log. Throws logic_error, with the line, if the text is not a log. Logs of RMM's first releases
-/// have no column of threads: their rows belong to thread 0. If `cut_off_at` is given, an unfinished last row is left
-/// out, and `*cut_off_at` is its offset.
-inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_t>* cut_off_at = nullptr)
+/// have no column of threads: their rows belong to thread 0. Without `damage`, an unfinished last row is an error.
+inline std::vector<event> parse_csv(std::istream& in, log_damage* damage = nullptr)
 {
   constexpr int most_devices                                  = 1024;
   constexpr std::size_t column_count                          = 6;
@@ -208,28 +220,29 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
       if (device_column < width) {
         made.device = parse_log_number<int>(fields[device_column], 10);
         if (made.device < 0 || made.device >= most_devices) {
-          throw logic_error("there is no device " + std::string{fields[device_column]} + ".");
+          throw logic_error("there is no device " + rmm::detail::quoted(fields[device_column]) + ".");
         }
       }
       made.time_ns = clock.elapsed_ns(fields[column[1]]);
       events.push_back(made);
     } catch (logic_error const& e) {
-      if (cut_off_at != nullptr && in.eof()) {  // the last row has no end of line
-        *cut_off_at = begin;
+      if (damage != nullptr && in.eof()) {  // the last row has no end of line
+        damage->cut_off_at = begin;
         break;
       }
       throw logic_error("line " + std::to_string(line) + ": " + e.what());
     }
   }
+  if (damage != nullptr) { damage->without_time = clock.unreadable(); }
   return events;
 }
 
 /// Returns the rows of a log file, whose columns are found by their names. Throws logic_error if the file is not a log.
-inline std::vector<event> parse_csv(std::string const& filename, std::optional<std::uint64_t>* cut_off_at = nullptr)
+inline std::vector<event> parse_csv(std::string const& filename, log_damage* damage = nullptr)
 {
   std::ifstream in{filename};
   RMM_EXPECTS(in.is_open(), "The log '" + filename + "' cannot be read.");
-  return parse_csv(in, cut_off_at);
+  return parse_csv(in, damage);
 }
 
 }  // namespace rmm::detail

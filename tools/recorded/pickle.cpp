@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tools/recorded/pickle.hpp>
 
+#include <rmm/detail/base/text_failure.hpp>
+
 #include <cstdio>
 #include <utility>
 
@@ -147,7 +149,7 @@ class pickle_machine {
         fail("an integer is too large");
       }
     }
-    push(type::integer, bits);
+    push(fill == '\0' ? type::integer : type::negative, bits);
   }
 
   void push_real()
@@ -160,8 +162,8 @@ class pickle_machine {
   void push_global(std::string_view module, std::string_view name)
   {
     if (module != "torch.jit._pickle" || name != "restore_type_tag") {
-      fail("the pickle asks for '" + std::string{module.substr(0, 100)} + "." + std::string{name.substr(0, 100)} +
-           "', so it is not plain data");
+      auto const asked = rmm::detail::quoted(std::string{module}.append(".").append(name));
+      fail("the pickle asks for " + asked + ", so it is not plain data");
     }
     push(type::mark_of_type, 0);
   }
@@ -200,8 +202,10 @@ class pickle_machine {
       case 0x89:  // NEWFALSE
         return push(type::boolean, 0);
       case 'J': {
-        auto const number = take_number(4);
-        return push(type::integer, number | (number >> 31U != 0 ? ~std::uint64_t{0} << 32U : 0));
+        auto const number      = take_number(4);
+        bool const is_negative = number >> 31U != 0;
+        return push(is_negative ? type::negative : type::integer,
+                    number | (is_negative ? ~std::uint64_t{0} << 32U : 0));
       }
       case 'K':
         return push(type::integer, take_number(1));

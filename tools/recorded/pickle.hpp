@@ -30,9 +30,10 @@ class bad_pickle : public std::runtime_error {
 /// its lists and dicts, which has no effect. Values refer to the text that was read, which has to outlive them.
 class pickle {
  public:
-  enum class type : unsigned char { none, boolean, integer, real, text, list, dict, mark_of_type };
+  enum class type : unsigned char { none, boolean, integer, negative, real, text, list, dict, mark_of_type };
 
-  /// A value. Lists, tuples and dicts are positions in the pickle, because a value may occur several times, even inside itself.
+  /// A value. Integers below 0 have a type of their own. Lists, tuples and dicts are positions in the pickle, because a value may
+  /// occur several times, even inside itself.
   class value {
    public:
     value() = default;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tools/recorded/terminal_text.hpp>
+
 #include <unistd.h>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <string>
-#include <utility>
 
 namespace rmm::recorded {
 
@@ -22,9 +23,9 @@ class progress {
   [[nodiscard]] bool is_shown() const noexcept { return is_shown_; }
 
   /// Begins a task of `steps` steps; 0 if their number is unknown.
-  void begin(std::string what, std::size_t steps = 0)
+  void begin(std::string const& what, std::size_t steps = 0)
   {
-    what_  = std::move(what);
+    what_  = terminal_text(what);
     steps_ = steps;
     last_  = {};
     show(0);

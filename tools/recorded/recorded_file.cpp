@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -38,13 +40,30 @@ recorded_trace trace_of_log(std::vector<rmm::detail::event> const& events)
 
 namespace {
 
-/// Makes times ascend. Code for timelines relies on that.
+/// Makes times ascend. Code for timelines relies on that, and on sums of bytes that do not wrap: throws logic_error, which
+/// names the event, if those of the allocations or of the regions do.
 recorded_file with_times_in_order(recorded_file file)
 {
-  std::uint64_t t = 0;
+  std::uint64_t t         = 0;
+  std::uint64_t allocated = 0;
   for (auto& each : file.trace.events) {
     t            = std::max(t, each.time_ns);
     each.time_ns = t;
+    if (each.what != kind::allocate) { continue; }
+    allocated += each.bytes;
+    if (allocated < each.bytes) {
+      throw rmm::logic_error("the allocations until event " + std::to_string(&each - file.trace.events.data()) +
+                             " come to more than 2^64-1 bytes");
+    }
+  }
+  std::uint64_t reserved   = 0;
+  constexpr auto most_ever = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  for (auto const& each : file.regions) {
+    if (each.bytes > most_ever - reserved) {
+      throw rmm::logic_error("the segments until event " + std::to_string(each.begin) +
+                             " come to more than 2^63-1 bytes");
+    }
+    reserved += each.bytes;
   }
   return file;
 }
@@ -61,14 +80,11 @@ recorded_file read_any(std::string const& path)
   }
   bool const is_log = !start.empty() && !trace_reader::is_trace(start);
   if (!is_log) { return {trace_reader::read(path), "rmm trace 1", {}}; }
-  try {
-    std::optional<std::uint64_t> cut_off_at;
-    recorded_file log{trace_of_log(rmm::detail::parse_csv(path, &cut_off_at)), "csv", {}};
-    log.trace.cut_off_at = cut_off_at;
-    return log;
-  } catch (rmm::logic_error const& error) {
-    throw rmm::logic_error(path + ": " + error.what());
-  }
+  rmm::detail::log_damage damage;
+  recorded_file log{trace_of_log(rmm::detail::parse_csv(path, &damage)), "csv", {}};
+  log.trace.cut_off_at   = damage.cut_off_at;
+  log.trace.without_time = damage.without_time;
+  return log;
 }
 
 }  // namespace
@@ -76,15 +92,24 @@ recorded_file read_any(std::string const& path)
 std::string damage_of(recorded_trace const& trace)
 {
   std::string damage;
-  if (trace.cut_off_at) { damage = "cut off at byte " + std::to_string(*trace.cut_off_at); }
-  if (trace.missing_files != 0) {
+  auto const add = [&](std::uint64_t count, char const* what, char const* how) {
+    if (count == 0) { return; }
     damage += damage.empty() ? "" : ", and ";
-    damage += std::to_string(trace.missing_files) + (trace.missing_files == 1 ? " file" : " files") +
-              " missing between its first and its last";
-  }
+    damage += std::to_string(count) + what + (count == 1 ? "" : "s") + how;
+  };
+  if (trace.cut_off_at) { damage = "cut off at byte " + std::to_string(*trace.cut_off_at); }
+  add(trace.missing_files, " file", " missing between its first and its last");
+  add(trace.without_time, " line", " without a readable time, counted at the time before");
   return damage;
 }
 
-recorded_file read_recorded_file(std::string const& path) { return with_times_in_order(read_any(path)); }
+recorded_file read_recorded_file(std::string const& path)
+{
+  try {
+    return with_times_in_order(read_any(path));
+  } catch (rmm::logic_error const& error) {
+    throw rmm::logic_error(path + ": " + error.what());
+  }
+}
 
 }  // namespace rmm::recorded

@@ -86,6 +86,7 @@ class snapshot_reader {
   {
     auto const found = pickle_.find(in, key);
     if (found.is(type::integer)) { return found.bits(); }
+    if (found.is(type::negative)) { fail(std::string{key}.append(" is negative")); }
     if (!found.is(type::none) || !otherwise) { fail(std::string{key}.append(" is not a number")); }
     return *otherwise;
   }

@@ -77,6 +77,7 @@ struct recorded_trace {
   std::uint64_t bytes{};                                                   ///< size of all files
   std::uint64_t lost{};                                                    ///< events that could not be written
   std::uint64_t missing_files{};            ///< files missing between the first and the last that were read
+  std::uint64_t without_time{};             ///< rows of a log whose time could not be read
   std::optional<std::uint64_t> cut_off_at;  ///< offset of an incomplete last block: the program crashed while it wrote
 };
 

@@ -14,7 +14,8 @@
 
 namespace rmm::tools {
 
-/// Writes JSON that can be embedded in HTML: no text in it ends a script or begins a comment.
+/// Writes JSON that can be embedded in HTML and shown by a terminal: no text in it ends a script or begins a comment, or has
+/// control characters.
 ///
 /// The caller opens and closes objects and arrays; the writer adds commas.
 class json_writer {
@@ -136,10 +137,10 @@ class json_writer {
     } else if (character == "\"" || character == "\\") {
       text_ += '\\';
       text_ += character;
-    } else if (character.size() == 1 && (static_cast<unsigned char>(character[0]) < 0x20 || character == "<" ||
-                                         character == ">" || character == "&" || character == "\x7F")) {
+    } else if (character < " " || character == "<" || character == ">" || character == "&" ||
+               (character >= "\x7F" && character < "\xC2\xA0")) {  // with control characters of two bytes
       char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", unsigned{static_cast<unsigned char>(character[0])});
+      std::snprintf(escape, sizeof escape, "\\u%04x", unsigned{static_cast<unsigned char>(character.back())});
       text_ += escape;
     } else {
       text_ += character;

@@ -5,6 +5,7 @@
 
 #include <tools/recorded/progress.hpp>
 #include <tools/recorded/recorded_file.hpp>
+#include <tools/recorded/terminal_text.hpp>
 #include <tools/trace/advice.hpp>
 #include <tools/trace/exports.hpp>
 #include <tools/trace/page.hpp>
@@ -279,10 +280,10 @@ status make_report(command_line const& line)
 void warn_of_gaps(std::string const& path, recorded_file const& file)
 {
   auto const warn = [&](std::string const& what) {
-    std::cerr << "rmm-trace: warning: " << path << ": " << what << '\n';
+    std::cerr << "rmm-trace: warning: " << rmm::recorded::terminal_text(path) << ": " << what << '\n';
   };
   if (auto const damage = rmm::recorded::damage_of(file.trace); !damage.empty()) {
-    warn(damage + "; the figures describe the rest");
+    warn(damage + "; the figures describe what could be read");
   }
   if (file.trace.lost != 0) {
     warn(std::to_string(file.trace.lost) + " events could not be recorded: the figures are too low");
@@ -355,7 +356,7 @@ status run(command_line const& line)
 
 int complain(std::exception const& error, status verdict)
 {
-  std::cerr << "rmm-trace: " << error.what() << '\n';
+  std::cerr << "rmm-trace: " << rmm::recorded::terminal_text(error.what()) << '\n';
   return verdict;
 }
 

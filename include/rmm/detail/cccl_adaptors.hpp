@@ -13,7 +13,8 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-// The reference class of libcu++ that T is or derives from; void if T is not a reference.
+// The reference class of libcu++ that T is or derives from; void if T is not one. A T& is none: g++ asks about it when it warns of a
+// variable that shadows another one.
 template <class... Properties>
 cccl_sync_ref<Properties...> cccl_ref_of(cccl_sync_ref<Properties...> const*);
 template <class... Properties>
@@ -21,7 +22,7 @@ cccl_async_ref<Properties...> cccl_ref_of(cccl_async_ref<Properties...> const*);
 void cccl_ref_of(...);
 
 template <class T>
-using cccl_ref_t = decltype(cccl_ref_of(static_cast<T*>(nullptr)));
+using cccl_ref_t = decltype(cccl_ref_of(static_cast<std::remove_reference_t<T>*>(nullptr)));
 template <class T>
 inline constexpr bool is_resource_ref = !std::is_void_v<cccl_ref_t<T>>;
 

@@ -14,17 +14,20 @@ namespace RMM_NAMESPACE {
 
 namespace mr {
 class device_memory_resource;
-}
+class host_memory_resource;
+}  // namespace mr
 
 namespace detail {
 
 template <class Resource>
 inline constexpr bool is_device_memory_resource = std::is_base_of_v<::rmm::mr::device_memory_resource, Resource>;
 
-/// Whether to call synchronous functions by their older names: of device_memory_resources, and of resources without the later names.
+/// Whether to call synchronous functions by their older names: of the library's base classes, and of resources without the later names.
 template <class Resource>
 inline constexpr bool calls_older_sync = offers<sync_calls, Resource> &&
-                                         (is_device_memory_resource<Resource> || !offers<later_sync_calls, Resource>);
+                                         (is_device_memory_resource<Resource> ||
+                                          std::is_base_of_v<::rmm::mr::host_memory_resource, Resource> ||
+                                          !offers<later_sync_calls, Resource>);
 
 /// Whether to call the stream-ordered functions of `Resource` by their older names.
 template <class Resource>

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 
 namespace RMM_NAMESPACE {
@@ -50,9 +51,18 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
   explicit aligned_resource_adaptor(device_async_resource_ref upstream,
                                     std::size_t alignment           = CUDA_ALLOCATION_ALIGNMENT,
                                     std::size_t alignment_threshold = default_alignment_threshold)
-    : aligned_resource_adaptor::resource_adaptor{upstream},
-      alignment_{usable_alignment(alignment)},
-      alignment_threshold_{alignment_threshold}
+    : aligned_resource_adaptor{upstream, alignment, alignment_threshold, false}
+  {}
+
+  /// As with a reference, but sizes below the threshold reach such a resource without rounding.
+  template <class Resource,
+            std::enable_if_t<std::is_convertible_v<Resource*, device_memory_resource*> &&
+                               !std::is_same_v<Resource, aligned_resource_adaptor>,
+                             int> = 0>
+  explicit aligned_resource_adaptor(Resource& upstream,
+                                    std::size_t alignment           = CUDA_ALLOCATION_ALIGNMENT,
+                                    std::size_t alignment_threshold = default_alignment_threshold)
+    : aligned_resource_adaptor{device_async_resource_ref{upstream}, alignment, alignment_threshold, true}
   {}
 
   aligned_resource_adaptor(aligned_resource_adaptor&&)            = delete;
@@ -64,6 +74,15 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
 
  private:
   friend typename aligned_resource_adaptor::resource_adaptor;  // calls same_policy()
+
+  aligned_resource_adaptor(device_async_resource_ref upstream,
+                           std::size_t alignment,
+                           std::size_t alignment_threshold,
+                           bool is_base)
+    : aligned_resource_adaptor::resource_adaptor{upstream, is_base},
+      alignment_{usable_alignment(alignment)},
+      alignment_threshold_{alignment_threshold}
+  {}
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {

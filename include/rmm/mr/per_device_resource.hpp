@@ -42,6 +42,17 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
+RMM_HIDDEN inline void begin_registry_in_child() noexcept
+{
+  if (void* const found = rmm_registry_v2.load(std::memory_order_acquire)) {
+    static_cast<registry*>(found)->begin_in_child();
+  }
+}
+
+/// When a shared object is loaded: a handler that the first use of the registry adds does not run in a child whose fork has begun.
+RMM_HIDDEN inline bool const registry_begins_in_children{::pthread_atfork(nullptr, nullptr, begin_registry_in_child) ==
+                                                         0};
+
 /// Order: the update of `initial` releases the resource, and the load acquires it. Of several threads, one stores. process_wide.hpp says
 /// how the registry itself is published: whoever finds its address has acquired what that leads to.
 [[nodiscard]] RMM_HIDDEN RMM_COLD inline registry& find_process_registry()
@@ -53,11 +64,6 @@ namespace detail {
     cuda_memory_resource* none{nullptr};
     auto* const made = new cuda_memory_resource{};
     if (!initial.compare_exchange_strong(none, made, std::memory_order_acq_rel)) { delete made; }
-    static_cast<void>(::pthread_atfork(nullptr, nullptr, [] {
-      if (void* const found = rmm_registry_v2.load(std::memory_order_acquire)) {
-        static_cast<registry*>(found)->begin_in_child();
-      }
-    }));
     return new registry{initial.load(std::memory_order_acquire)};
   });
 }

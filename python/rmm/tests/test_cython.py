@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +150,27 @@ def test_sizes(client: Any) -> None:
     assert total == rmm.mr.available_device_memory()[1]
     assert 0 < share < total
     assert device == 0
+
+
+def test_classes_of_clients_survive_their_objects(client: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    makers: dict[Any, Callable[[Any], Any]] = {
+        client.OwnBuffer: lambda kind: kind(size=10),
+        client.OwnStream: lambda kind: kind(),
+        client.OwnCudaStream: lambda kind: kind(),
+        client.OwnStreamPool: lambda kind: kind(1),
+        client.OwnPool: lambda kind: kind(rmm.mr.CudaMemoryResource(), 256, 256),
+        client.OwnAdaptor: lambda kind: kind(small_pool),
+        client.OwnTag: lambda kind: kind("a tag of a client"),
+        client.OwnGraphMemory: lambda kind: kind(),
+        client.OwnScope: lambda kind: kind(DEFAULT_STREAM),
+        client.OwnQueue: lambda kind: kind(small_pool),
+    }
+    for kind, make in makers.items():
+        for used in (kind, type("Derived", (kind,), {})):
+            before = sys.getrefcount(used)
+            for _ in range(100):
+                make(used)
+                with suppress(TypeError):  # GraphMemory takes what it ignores
+                    used(nothing="that it takes")
+            gc.collect()
+            assert sys.getrefcount(used) == before, used

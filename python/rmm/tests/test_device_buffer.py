@@ -75,6 +75,8 @@ def test_stream_none_is_refused_everywhere() -> None:
         lambda: buffer.copy_from_device(buffer, stream=none),
         lambda: copy_ptr_to_host(buffer.ptr, bytearray(1), stream=none),
         lambda: copy_host_to_ptr(b"a", buffer.ptr, stream=none),
+        lambda: copy_host_to_ptr(b"", buffer.ptr, stream=none),
+        lambda: copy_ptr_to_host(buffer.ptr, bytearray(), stream=none),
         lambda: copy_device_to_ptr(buffer.ptr, buffer.ptr, 1, stream=none),
     ):
         with pytest.raises(TypeError, match="stream argument cannot be None"):

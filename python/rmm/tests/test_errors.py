@@ -290,6 +290,13 @@ def test_an_exception_before_a_successful_retry_is_not_kept(cuda: rmm.mr.CudaMem
 # --- logs
 
 
+@pytest.mark.parametrize("adaptor", [rmm.mr.LoggingResourceAdaptor, rmm.mr.TraceResourceAdaptor])
+def test_a_name_with_a_null_character_is_refused(tmp_path: Path, adaptor: Any) -> None:
+    with pytest.raises(ValueError, match="null character"):
+        adaptor(rmm.mr.CudaMemoryResource(), str(tmp_path / "a\0b"))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("begin", [rmm.enable_logging, lambda name: rmm.reinitialize(logging=True, log_file_name=name)])
 def test_a_log_that_cannot_be_written_is_named(tmp_path: Path, begin: Any) -> None:
     (tmp_path / "file").touch()

@@ -45,7 +45,8 @@ def test_all_names_are_there() -> None:
         rmm.no_such_name  # noqa: B018
 
 
-def test_names_of_later_releases_are_there() -> None:
+def test_names_of_other_releases_are_there() -> None:
+    import rmm._lib.memory_resource
     from rmm import pylibrmm
 
     assert pylibrmm.DeviceBuffer is rmm.DeviceBuffer
@@ -54,11 +55,13 @@ def test_names_of_later_releases_are_there() -> None:
         pylibrmm.utils.as_stream(None)
     assert pylibrmm.stream._OwningStream is pylibrmm.cuda_stream.CudaStream
     assert isinstance(rmm.statistics.profiler(name="x"), rmm.statistics.ProfilerContext)
-    for module in (pylibrmm.memory_resource, pylibrmm.memory_resource._memory_resource):
+    for module in (pylibrmm.memory_resource, pylibrmm.memory_resource._memory_resource, rmm._lib.memory_resource):
         for name in (
             "enable_logging",
             "disable_logging",
+            "get_current_device_resource_type",
             "get_log_filenames",
+            "get_per_device_resource_type",
             "is_initialized",
             "_flush_logs",
             "_initialize",

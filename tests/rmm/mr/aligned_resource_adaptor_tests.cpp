@@ -79,6 +79,15 @@ TEST_F(Aligned, PassesSizesBelowTheThresholdThrough)
   expect(mr, 65528, 65528, 768, 768);
 }
 
+TEST_F(Aligned, PassesSizesThroughToAnObjectOfKnownTypeWithoutRounding)
+{
+  adaptor mr{mock, 4096, 65536};
+  expect(mr, 3, 3, 256, 256);
+  expect(mr, 65528, 65528, 768, 768);
+  adaptor of_default_alignment{mock};
+  expect(of_default_alignment, 5, 5, 256, 256);
+}
+
 TEST_F(Aligned, PassesZeroBytesThrough)
 {
   adaptor mr{&mock, 4096};

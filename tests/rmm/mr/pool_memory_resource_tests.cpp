@@ -53,6 +53,33 @@ std::string logic_error_of(Make&& make)
   return "no logic_error";
 }
 
+TEST(PoolOverAnUpstreamWithAMistake, PassesItsLogicErrorOn)
+{
+  struct : device_memory_resource {
+    void* do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override
+    {
+      if (is_wrong) { throw rmm::logic_error{"a wrong environment variable"}; }
+      return cuda.allocate(bytes, stream);
+    }
+    void do_deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) override
+    {
+      cuda.deallocate(ptr, bytes, stream);
+    }
+    cuda_memory_resource cuda;
+    bool is_wrong{true};
+  } upstream;
+  auto const wrong = std::string{"a wrong environment variable"};
+  EXPECT_EQ(logic_error_of([&] { pool{&upstream, 1024}; }), wrong);
+
+  pool mr{&upstream, 0};
+  int calls = 0;
+  mr.set_failure_callback([&calls](std::size_t, void*) { return ++calls < 3; });
+  EXPECT_EQ(logic_error_of([&] { static_cast<void>(mr.allocate(1024)); }), wrong);
+  EXPECT_EQ(calls, 0) << "no memory would help";
+  upstream.is_wrong = false;
+  mr.deallocate(mr.allocate(1024), 1024);
+}
+
 TEST_F(PoolMemoryResource, RefusesANullUpstream)
 {
   auto const text = logic_error_of([] { pool{nullptr, 1024}; });

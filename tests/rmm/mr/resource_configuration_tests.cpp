@@ -129,7 +129,9 @@ TEST(ResourceConfiguration, RefusesValuesOfTheWrongForm)
             "'threshold' is not an amount of memory. Could not parse the size 'much': a number is missing @29");
   EXPECT_EQ(failure("pinned_pool,node=-1"), "'node' has to be a whole number @17");
   EXPECT_EQ(failure("pinned_pool,node=1.5"), "'node' has to be a whole number @17");
-  EXPECT_EQ(failure("pinned_pool,node=99999999999999999999"), "'node' has to be a whole number @17");
+  EXPECT_EQ(failure("pinned_pool,node=99999999999999999999"), "'node' has to be at most 1023 @17");
+  EXPECT_EQ(failure("elastic,decay_ms=18446744073709551615"), "'decay_ms' has to be at most 1000000000 @17");
+  EXPECT_EQ(failure("elastic,decay_ms=\"\""), "'decay_ms' has to be a whole number @17");
   EXPECT_EQ(failure("cuda_async,share=all"), "'share' has to be one of none|fd|fabric|fd+fabric @17");
   EXPECT_EQ(failure("cuda,log=trace.txt"), "'log' has to be the name of a file that ends with one of .csv|.bin @9");
   EXPECT_EQ(failure("cuda,log=.csv"), "'log' has to be the name of a file that ends with one of .csv|.bin @9");

@@ -640,9 +640,12 @@ TEST_F(TraceEnvironment, NeedNotSayAnything)
 TEST_F(TraceEnvironment, IsToMakeSense)
 {
   size.set("80%");
-  EXPECT_THROW(static_cast<void>(trace_options::from_environment()), std::invalid_argument);
+  EXPECT_THAT([] { static_cast<void>(trace_options::from_environment()); },
+              ThrowsMessage<std::invalid_argument>("RMM_TRACE_MAX_FILE_SIZE: must be a number of bytes, but is '80%'"));
   size.set("many");
-  EXPECT_THROW(static_cast<void>(trace_options::from_environment()), std::invalid_argument);
+  EXPECT_THAT(
+    [] { static_cast<void>(trace_options::from_environment()); },
+    ThrowsMessage<std::invalid_argument>(HasSubstr("RMM_TRACE_MAX_FILE_SIZE: Could not parse the size 'many'")));
   size.unset();
   files.set("-1");
   EXPECT_THAT([] { static_cast<void>(trace_options::from_environment()); },

@@ -35,6 +35,15 @@ enum class links {
   refused_in_shared  ///< in a shared folder
 };
 
+/// Says why a file in this folder could not be opened, which failed with `number`.
+[[nodiscard]] RMM_COLD inline char const* problem_of_opening(int folder, char const* name, int number)
+{
+  if (number == ELOOP) { return "it is a symbolic link"; }
+  struct stat info {};
+  bool const is_pipe = number == ENXIO && ::fstatat(folder, name, &info, 0) == 0 && S_ISFIFO(info.st_mode);
+  return is_pipe ? "it is a pipe that no program reads" : std::strerror(number);
+}
+
 /// Opens or creates a file that only its owner may read and write. Creates missing folders of the path, which are private too.
 ///
 /// A folder is shared if all users may write into it, as into /tmp, or if another user made it in a shared folder. Symbolic links in
@@ -73,13 +82,17 @@ enum class links {
   }
   if (folder.get() < 0) { return failed(false, number); }
   bool const follows = policy == links::refused_in_shared && !shared;
-  // O_NONBLOCK: another user may have put a pipe there, and opening it must not wait.
-  flags |= O_CREAT | O_CLOEXEC | (follows ? 0 : O_NOFOLLOW) | (shared ? O_NONBLOCK : 0);
-  file_descriptor file{::openat(folder.get(), path.c_str() + begin, flags, 0600)};
+  // O_NONBLOCK: opening a pipe must not wait for its reader. Writing to it may.
+  flags |= O_CREAT | O_CLOEXEC | (follows ? 0 : O_NOFOLLOW);
+  file_descriptor file{::openat(folder.get(), path.c_str() + begin, flags | O_NONBLOCK, 0600)};
   if (file.get() < 0) {
-    if (errno != ELOOP) { return failed(shared, errno); }
-    return {file_descriptor{}, shared, "it is a symbolic link"};
+    number = errno;
+    return {file_descriptor{},
+            shared,
+            problem_of_opening(folder.get(), path.c_str() + begin, number),
+            number == ELOOP ? 0 : number};
   }
+  ::fcntl(file.get(), F_SETFL, flags);
   return {std::move(file), shared, nullptr};
 }
 

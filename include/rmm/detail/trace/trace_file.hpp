@@ -97,7 +97,7 @@ class trace_file {
     auto const path = path_of(part);
     header_.part    = part;
     size_           = 0;
-    auto opened     = make_private_file(path, O_WRONLY | O_NONBLOCK, links::refused);
+    auto opened     = make_private_file(path, O_WRONLY, links::refused);
     file_           = opened.file.release();
     if (file_ < 0) {
       problem_ = opened.problem;

@@ -46,12 +46,15 @@ struct trace_options {
     trace_options options;
     if (auto const* const text = value_of("RMM_TRACE_FILE")) { options.file = text; }
     if (auto const* const text = value_of("RMM_TRACE_MAX_FILE_SIZE")) {
-      auto const amount = memory_amount::parse(text);
-      if (!amount.is_absolute()) {
-        throw std::invalid_argument("RMM_TRACE_MAX_FILE_SIZE must be a number of bytes, but is " +
-                                    rmm::detail::quoted(text));
+      try {
+        auto const amount = memory_amount::parse(text);
+        if (!amount.is_absolute()) {
+          throw std::invalid_argument("must be a number of bytes, but is " + rmm::detail::quoted(text));
+        }
+        options.max_file_bytes = amount.bytes(0, 0);
+      } catch (std::invalid_argument const& error) {
+        throw std::invalid_argument(std::string{"RMM_TRACE_MAX_FILE_SIZE: "} + error.what());
       }
-      options.max_file_bytes = amount.bytes(0, 0);
     }
     options.max_files      = number_of("RMM_TRACE_MAX_FILES", options.max_files);
     options.flush_interval = std::chrono::milliseconds{static_cast<std::chrono::milliseconds::rep>(

@@ -22,7 +22,10 @@ class adaptor_upstream {
   /// Throws logic_error if `upstream` is null.
   explicit adaptor_upstream(Upstream* upstream) : ref_{to_ref_checked(upstream)}, pointer_{upstream} {}
 
-  explicit adaptor_upstream(device_async_resource_ref upstream) noexcept : ref_{upstream} {}
+  /// `is_base`: whether the resource is known to be a device_memory_resource.
+  explicit adaptor_upstream(device_async_resource_ref upstream, bool is_base = false) noexcept
+    : ref_{upstream}, is_base_{is_base}
+  {}
 
   [[nodiscard]] device_async_resource_ref ref() const noexcept { return ref_; }
 
@@ -64,11 +67,12 @@ class adaptor_upstream {
 
   [[nodiscard]] std::size_t alignment_for(std::size_t bytes) const noexcept
   {
-    return upstream_alignment(pointer_, bytes);
+    return is_base_ ? alignment_without_rounding(bytes) : upstream_alignment(pointer_, bytes);
   }
 
   device_async_resource_ref ref_;
   Upstream* pointer_{};
+  bool is_base_{false};
 };
 
 }  // namespace detail

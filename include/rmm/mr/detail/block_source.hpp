@@ -203,7 +203,7 @@ class block_source final : public memory_source {
   enum class choice : bool { first, second };
 
   /// As add(), but returns nothing, and sets `reason`, instead of throwing. Only throws bad_alloc if upstream failed because the process
-  /// can use no device, and logic_error if the stream is found to be in an unannounced capture.
+  /// can use no device, and logic_error if upstream does, or if the stream is found to be in an unannounced capture.
   [[nodiscard]] std::optional<void*> try_add(std::size_t block_bytes,
                                              std::size_t bytes,
                                              cuda_stream_view stream,
@@ -214,6 +214,8 @@ class block_source final : public memory_source {
     try {
       block =
         kind == choice::first ? upstream_.allocate(block_bytes, stream) : upstream_.allocate_second_choice(block_bytes);
+    } catch (logic_error const&) {
+      throw;  // a mistake of the program, which no memory would mend
     } catch (std::exception const& e) {
       bool const is_shortage = dynamic_cast<out_of_memory const*>(&e) != nullptr;
       bool const is_of_cuda =

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -232,10 +233,10 @@ struct value_reader {
 
   [[nodiscard]] std::uint64_t number_in_range() const
   {
-    if (written.text.find_first_not_of("0123456789") != std::string::npos || written.text.size() > 15) {
+    if (written.text.empty() || written.text.find_first_not_of("0123456789") != std::string::npos) {
       refuse("has to be a whole number");
     }
-    auto const number = std::stoull(written.text);
+    std::uint64_t const number = std::strtoull(written.text.c_str(), nullptr, 10);  // the largest one if it is larger
     check_range(number, [](std::uint64_t limit) { return std::to_string(limit); });
     return number;
   }

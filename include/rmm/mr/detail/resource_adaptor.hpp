@@ -29,8 +29,8 @@ class resource_adaptor : public device_memory_resource {
   /// Adapts `*upstream`. Throws logic_error if it is null.
   resource_adaptor(Upstream* upstream) : upstream_{upstream} {}
 
-  /// Adapts the resource that `upstream` refers to. It must have all properties of Upstream.
-  resource_adaptor(device_async_resource_ref upstream) noexcept : upstream_{upstream} {}
+  /// Adapts the resource that `upstream` refers to. It must have all properties of Upstream. `is_base`: see adaptor_upstream.
+  resource_adaptor(device_async_resource_ref upstream, bool is_base = false) noexcept : upstream_{upstream, is_base} {}
 
   resource_adaptor(resource_adaptor const&)            = delete;
   resource_adaptor& operator=(resource_adaptor const&) = delete;

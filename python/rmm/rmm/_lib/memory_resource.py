@@ -3,4 +3,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rmm.pylibrmm.memory_resource import *  # noqa: F403
+
+if not TYPE_CHECKING:  # mypy does not know module functions of this name
+    from rmm.pylibrmm.memory_resource import __getattr__ as __getattr__

@@ -12,6 +12,10 @@ from rmm.pylibrmm._stream_flags import CudaStreamFlags
 __all__ = ["CudaStream", "CudaStreamFlags"]
 
 
+cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
+    void reference_static_type(object value)
+
+
 cdef class CudaStream:
     """An owner of a new CUDA stream on the current device. Queued work still completes when the stream ends.
 
@@ -32,6 +36,7 @@ cdef class CudaStream:
             self.c_obj.reset(new cuda_stream(c_flags))
 
     def __dealloc__(self):
+        reference_static_type(self)
         with nogil:
             self.c_obj.reset()
 

@@ -17,6 +17,10 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
 
 
+cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
+    void reference_static_type(object value)
+
+
 cdef class CudaStreamPool:
     """A fixed set of CUDA streams on the current device, handed out in turn.
 
@@ -48,6 +52,7 @@ cdef class CudaStreamPool:
             self.c_obj.reset(new cuda_stream_pool(pool_size, c_flags))
 
     def __dealloc__(self):
+        reference_static_type(self)
         with nogil:
             self.c_obj.reset()
 

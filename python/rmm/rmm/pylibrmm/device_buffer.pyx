@@ -36,6 +36,10 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
 
 
+cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
+    void reference_static_type(object value)
+
+
 cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:
     int c_current_device "rmm::detail::current_device"() noexcept
 
@@ -226,6 +230,7 @@ cdef class DeviceBuffer:
                 c_stream.synchronize()
 
     def __dealloc__(self):
+        reference_static_type(self)
         cdef immediate_resource* at_once
         if self.c_obj.get() == NULL:
             return
@@ -940,8 +945,9 @@ cpdef void copy_ptr_to_host(uintptr_t db, unsigned char[::1] hb, Stream stream=_
     """
     if hb is None:
         raise TypeError("Argument `hb` may not be None.")
+    as_stream(stream)
     if hb.shape[0] > 0:
-        copy(&hb[0], <const void*>db, hb.shape[0], as_stream(stream))
+        copy(&hb[0], <const void*>db, hb.shape[0], stream)
 
 
 cpdef void copy_host_to_ptr(const unsigned char[::1] hb, uintptr_t db, Stream stream=_default_stream) except *:
@@ -976,8 +982,9 @@ cpdef void copy_host_to_ptr(const unsigned char[::1] hb, uintptr_t db, Stream st
     """
     if hb is None:
         raise TypeError("Argument `hb` may not be None.")
+    as_stream(stream)
     if hb.shape[0] > 0:
-        copy(<void*>db, &hb[0], hb.shape[0], as_stream(stream))
+        copy(<void*>db, &hb[0], hb.shape[0], stream)
 
 
 cpdef void copy_device_to_ptr(uintptr_t d_src, uintptr_t d_dst, size_t count, Stream stream=_default_stream) except *:

@@ -26,6 +26,10 @@ cdef extern from "pylibrmm/_scopes.hpp" namespace "rmm_python" nogil:
     ended_scope end_tag_scope(cpp_tag label) except +
 
 
+cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
+    void reference_static_type(object value)
+
+
 cdef class tag:
     """A label for the allocations of the calling thread, in a `with` statement or in a function that it decorates.
 
@@ -53,6 +57,9 @@ cdef class tag:
     def __cinit__(self, str name not None):
         cdef string c_name = name.encode("utf-8", "surrogateescape")
         self._tag = cpp_tag(c_name)
+
+    def __dealloc__(self):
+        reference_static_type(self)
 
     @property
     def name(self):
@@ -138,6 +145,9 @@ cdef class GraphMemory:
     >>> memory.release(stream)  # after the last launch
     """
 
+    def __dealloc__(self):
+        reference_static_type(self)
+
     def release(self, Stream stream not None):
         """Release the memory, so that pools reuse it in the order of `stream`.
 
@@ -192,6 +202,9 @@ cdef class capture_scope:
             raise TypeError("stream argument cannot be None")
         self._stream = stream if isinstance(stream, Stream) else Stream(stream)
         self.memory = GraphMemory() if memory is None else memory
+
+    def __dealloc__(self):
+        reference_static_type(self)
 
     def __enter__(self):
         if self.memory is None:

@@ -38,6 +38,10 @@ def _handle_of(obj):
     raise TypeError(f"Cannot create stream from {type(obj)}")
 
 
+cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
+    void reference_static_type(object value)
+
+
 @cython.no_gc_clear  # buffers in the same cycle free their memory on the stream later
 cdef class Stream:
     """A CUDA stream.
@@ -65,6 +69,9 @@ cdef class Stream:
     >>> buffer = rmm.DeviceBuffer(size=1000, stream=stream)
     >>> stream.synchronize()
     """
+
+    def __dealloc__(self):
+        reference_static_type(self)
 
     def __init__(self, obj=None, flags=None):
         if obj is None:

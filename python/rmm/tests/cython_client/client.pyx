@@ -65,10 +65,12 @@ from rmm.pylibrmm.memory_resource cimport (
     DeviceMemoryResource,
     LimitingResourceAdaptor,
     PoolMemoryResource,
+    ReservationQueue,
     UpstreamResourceAdaptor,
     get_current_device_resource,
 )
 from rmm.pylibrmm.memory_resource.experimental cimport CudaAsyncManagedMemoryResource
+from rmm.pylibrmm.scopes cimport GraphMemory, capture_scope, tag
 from rmm.pylibrmm.stream cimport Stream
 from rmm.pylibrmm.utils cimport as_stream
 
@@ -135,6 +137,42 @@ def registered_in_cpp():
 def pass_through_cpp(error):
     cdef CppExcept translated = translate_python_except_to_cpp(error)
     throw_cpp_except(translated)
+
+
+cdef class OwnBuffer(DeviceBuffer):
+    pass
+
+
+cdef class OwnStream(Stream):
+    pass
+
+
+cdef class OwnCudaStream(CudaStream):
+    pass
+
+
+cdef class OwnStreamPool(CudaStreamPool):
+    pass
+
+
+cdef class OwnPool(PoolMemoryResource):
+    pass
+
+
+cdef class OwnTag(tag):
+    pass
+
+
+cdef class OwnGraphMemory(GraphMemory):
+    pass
+
+
+cdef class OwnScope(capture_scope):
+    pass
+
+
+cdef class OwnQueue(ReservationQueue):
+    pass
 
 
 cdef class OwnAdaptor(UpstreamResourceAdaptor):

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../../../support/temporary_folder.hpp"
 
+#include <rmm/detail/base/file_descriptor.hpp>
 #include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -107,6 +109,17 @@ TEST_F(LogFile, MustNotHaveAnotherNameInASharedFolder)
   std::filesystem::create_hard_link(folder / "precious", log);
   EXPECT_EQ(problem_of(log), "it has other hard links");
   EXPECT_EQ(contents_of(folder / "precious"), "data");
+}
+
+TEST_F(LogFile, MayBeAPipeInThisUsersFolderOnceItIsRead)
+{
+  auto const pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(problem_of(pipe), "it is a pipe that no program reads");  // must fail without waiting for a reader
+  rmm::detail::file_descriptor const reader{::open(pipe.c_str(), O_RDONLY | O_NONBLOCK)};
+  auto const opened = open_log_file(pipe, true);
+  ASSERT_EQ(opened.problem, nullptr);
+  EXPECT_EQ(::fcntl(opened.file.get(), F_GETFL) & (O_NONBLOCK | O_APPEND), O_APPEND);  // a full pipe loses no text
 }
 
 TEST_F(LogFile, IsNotAPipeInASharedFolder)

@@ -83,14 +83,14 @@ TYPED_TEST(HostResource, AlignsNoLessThanByDefault)
 
 TYPED_TEST(HostResource, UsesTheDefaultForAlignmentsOtherThanPowersOfTwo)
 {
-  for (std::size_t alignment = 16; alignment <= 4096; alignment *= 2) {
-    void* const ptr = this->resource.allocate(kibibyte, alignment + 1);
+  for (std::size_t const alignment : {0U, 17U, 33U, 65U, 257U, 4097U}) {
+    void* ptr = this->resource.allocate(kibibyte, alignment);
     EXPECT_TRUE(rmm::is_pointer_aligned(ptr, rmm::RMM_DEFAULT_HOST_ALIGNMENT));
-    this->resource.deallocate(ptr, kibibyte, alignment + 1);
+    this->resource.deallocate(ptr, kibibyte, alignment);
+    ptr = this->ref.allocate(kibibyte, alignment);
+    EXPECT_TRUE(rmm::is_pointer_aligned(ptr, rmm::RMM_DEFAULT_HOST_ALIGNMENT));
+    this->ref.deallocate(ptr, kibibyte, alignment);
   }
-  void* const ptr = this->resource.allocate(kibibyte, 0);
-  EXPECT_TRUE(rmm::is_pointer_aligned(ptr, rmm::RMM_DEFAULT_HOST_ALIGNMENT));
-  this->resource.deallocate(ptr, kibibyte, 0);
 }
 
 TYPED_TEST(HostResource, RefusesAlignmentsOtherThanPowersOfTwoInCallsOfLaterReleases)

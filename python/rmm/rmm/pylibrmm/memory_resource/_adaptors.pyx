@@ -155,6 +155,14 @@ def name_of_log(log_file_name):
     return log_file_name
 
 
+def encoded_name(name):
+    """Returns the bytes of a file's name. Raises ValueError if they contain a null character, at which C++ would end the name."""
+    encoded = os.fsencode(name)
+    if b"\0" in encoded:
+        raise ValueError(f"the name of the file has an embedded null character: {name!r}")
+    return encoded
+
+
 @cython.no_gc_clear
 cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
     """An adaptor that writes each allocation and deallocation to a CSV file.
@@ -189,7 +197,7 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
     def __cinit__(self, DeviceMemoryResource upstream_mr, log_file_name=None):
         cdef resource_ptr upstream = upstream_mr.c_obj
         self._log_file_name = _log_file_name_of_device(name_of_log(log_file_name), c_current_device())
-        cdef string c_name = os.fsencode(self._log_file_name)
+        cdef string c_name = encoded_name(self._log_file_name)
         with nogil:
             self.c_obj = make_logging(upstream, c_name)
 
@@ -554,7 +562,7 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
         cdef resource_ptr upstream = upstream_mr.c_obj
         cdef string c_name
         if file_name is not None:
-            c_name = os.fsencode(os.path.abspath(os.fspath(file_name)))
+            c_name = encoded_name(os.path.abspath(os.fspath(file_name)))
         elif not os.environ.get("RMM_TRACE_FILE"):
             raise ValueError("the trace has no file name: pass file_name, or set RMM_TRACE_FILE")
         with nogil:

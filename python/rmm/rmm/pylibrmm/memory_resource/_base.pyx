@@ -27,6 +27,10 @@ cdef extern from "pylibrmm/memory_resource/_lent_callables.hpp" namespace "rmm_p
         void own()
 
 
+cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
+    void reference_static_type(object value)
+
+
 class _Finalizer:
     """Calls `action` when the garbage collector finalizes the owner of this object, before it clears the functions of a cycle.
 
@@ -76,6 +80,7 @@ cdef class DeviceMemoryResource:
     """
 
     def __dealloc__(self):
+        reference_static_type(self)
         self.keep_lent()
         with nogil:
             self.c_obj.reset()

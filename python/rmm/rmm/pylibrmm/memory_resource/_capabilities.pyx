@@ -596,6 +596,10 @@ cdef double checked_seconds(seconds, double if_none, str name) except? -2:
     return seconds
 
 
+cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
+    void reference_static_type(object value)
+
+
 cdef class ReservationQueue:
     """A queue of requests for reservations. They wait until a pool has the memory, in the order of priority, then of age.
 
@@ -626,6 +630,9 @@ cdef class ReservationQueue:
         self.source = source
         self.c_queue = make_reservation_queue(
             source.c_obj, checked_seconds(retry_after, 0, "retry_after"), checked_seconds(aging, -1, "aging"))
+
+    def __dealloc__(self):
+        reference_static_type(self)
 
     cdef queue_ptr usable(self) except *:
         """Returns the queue. Raises TypeError if the constructor raised an exception or did not run."""

@@ -20,7 +20,16 @@ from rmm.pylibrmm.memory_resource._registry import *  # noqa: F403
 __pyx_capi__ = vars(_registry)["__pyx_capi__"]
 
 functions_of_mr = frozenset(
-    ("_flush_logs", "_initialize", "disable_logging", "enable_logging", "get_log_filenames", "is_initialized")
+    (
+        "_flush_logs",
+        "_initialize",
+        "disable_logging",
+        "enable_logging",
+        "get_current_device_resource_type",
+        "get_log_filenames",
+        "get_per_device_resource_type",
+        "is_initialized",
+    )
 )
 
 if TYPE_CHECKING:
@@ -28,7 +37,9 @@ if TYPE_CHECKING:
     from rmm.mr._registry import _initialize as _initialize
     from rmm.mr._registry import disable_logging as disable_logging
     from rmm.mr._registry import enable_logging as enable_logging
+    from rmm.mr._registry import get_current_device_resource_type as get_current_device_resource_type
     from rmm.mr._registry import get_log_filenames as get_log_filenames
+    from rmm.mr._registry import get_per_device_resource_type as get_per_device_resource_type
     from rmm.mr._registry import is_initialized as is_initialized
 else:  # mypy re-exports exactly the names that `*` imports
     __all__ = [
@@ -43,7 +54,7 @@ else:  # mypy re-exports exactly the names that `*` imports
     ]
 
     def __getattr__(name: str) -> Any:
-        """Returns functions of rmm.mr that later releases have in this module, too."""
+        """Returns functions of rmm.mr that other releases have in this module, too."""
         if name not in functions_of_mr:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from rmm.mr import _registry  # imported here, because it imports this module
