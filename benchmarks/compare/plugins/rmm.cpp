@@ -4,64 +4,10 @@
 
 #include <benchmarks/compare/plugin_interface.h>
 #include <benchmarks/compare/plugins/failure.hpp>
+#include <benchmarks/compare/plugins/rmm_release.hpp>
 
 #include <rmm/cuda_stream.hpp>
-#include <rmm/cuda_stream_view.hpp>
 #include <rmm/device_uvector.hpp>
-
-#if __has_include(<rmm/mr/pool_memory_resource.hpp>)
-#include <rmm/mr/arena_memory_resource.hpp>
-#include <rmm/mr/binning_memory_resource.hpp>
-#include <rmm/mr/cuda_async_memory_resource.hpp>
-#include <rmm/mr/cuda_memory_resource.hpp>
-#include <rmm/mr/device_memory_resource.hpp>
-#include <rmm/mr/fixed_size_memory_resource.hpp>
-#include <rmm/mr/limiting_resource_adaptor.hpp>
-#include <rmm/mr/logging_resource_adaptor.hpp>
-#include <rmm/mr/per_device_resource.hpp>
-#include <rmm/mr/pool_memory_resource.hpp>
-#include <rmm/mr/statistics_resource_adaptor.hpp>
-#include <rmm/mr/tracking_resource_adaptor.hpp>
-#else
-#include <rmm/mr/device/arena_memory_resource.hpp>
-#include <rmm/mr/device/binning_memory_resource.hpp>
-#include <rmm/mr/device/cuda_async_memory_resource.hpp>
-#include <rmm/mr/device/cuda_memory_resource.hpp>
-#include <rmm/mr/device/device_memory_resource.hpp>
-#include <rmm/mr/device/fixed_size_memory_resource.hpp>
-#include <rmm/mr/device/limiting_resource_adaptor.hpp>
-#include <rmm/mr/device/logging_resource_adaptor.hpp>
-#include <rmm/mr/device/per_device_resource.hpp>
-#include <rmm/mr/device/pool_memory_resource.hpp>
-#include <rmm/mr/device/statistics_resource_adaptor.hpp>
-#include <rmm/mr/device/tracking_resource_adaptor.hpp>
-#endif
-
-#if __has_include(<rmm/mr/cached_memory_resource.hpp>)
-#include <rmm/mr/cached_memory_resource.hpp>
-#define RMM_COMPARE_CACHED
-#endif
-
-#if __has_include(<rmm/mr/elastic_pool_memory_resource.hpp>)
-#include <rmm/mr/elastic_pool_memory_resource.hpp>
-#define RMM_COMPARE_ELASTIC
-#endif
-
-#if __has_include(<rmm/mr/pinned_pool_memory_resource.hpp>)
-#include <rmm/mr/pinned_pool_memory_resource.hpp>
-#define RMM_COMPARE_PINNED_POOL
-#elif __has_include(<rmm/mr/pinned_host_memory_resource.hpp>)
-#include <rmm/mr/pinned_host_memory_resource.hpp>
-#define RMM_COMPARE_PINNED_HOST
-#endif
-
-#if __has_include(<rmm/capture_scope.hpp>)
-#define RMM_COMPARE_CHECK_CAPTURE
-#endif
-
-#if __has_include(<rmm/version_config.hpp>)
-#include <rmm/version_config.hpp>
-#endif
 
 #include <algorithm>
 #include <cstddef>
@@ -81,16 +27,12 @@
 
 namespace {
 
-using rmm::mr::device_memory_resource;
-using cuda_resource = rmm::mr::cuda_memory_resource;
-using pool_resource = rmm::mr::pool_memory_resource<cuda_resource>;
-
 /// A resource together with its upstreams.
 class instance {
  public:
   virtual ~instance() = default;
 
-  [[nodiscard]] device_memory_resource* resource() const noexcept { return resource_; }
+  [[nodiscard]] release::any_resource& resource() noexcept { return resource_; }
   [[nodiscard]] virtual std::size_t reserved() const { return 0; }
 
   void install() { previous_ = rmm::mr::set_current_device_resource(resource_); }
@@ -98,11 +40,16 @@ class instance {
 
  protected:
   instance() = default;
-  void set_resource(device_memory_resource* resource) { resource_ = resource; }
+
+  template <class Resource>
+  void set_resource(Resource& resource)
+  {
+    resource_ = release::ref(resource);
+  }
 
  private:
-  device_memory_resource* resource_{};
-  device_memory_resource* previous_{};
+  release::any_resource resource_{};
+  release::any_resource previous_{};
 };
 
 std::optional<std::size_t> unless_zero(std::size_t bytes)
@@ -112,18 +59,18 @@ std::optional<std::size_t> unless_zero(std::size_t bytes)
 
 class pool_instance : public instance {
  public:
-  pool_instance(std::size_t initial, std::size_t maximum) : pool_{&cuda_, initial, unless_zero(maximum)}
+  pool_instance(std::size_t initial, std::size_t maximum) : pool_{release::ref(cuda_), initial, unless_zero(maximum)}
   {
-    set_resource(&pool_);
+    set_resource(pool_);
   }
   [[nodiscard]] std::size_t reserved() const override { return pool_.pool_size(); }
 
  protected:
-  pool_resource& pool() { return pool_; }
+  release::pool_resource& pool() { return pool_; }
 
  private:
-  cuda_resource cuda_;
-  pool_resource pool_;
+  release::cuda_resource cuda_;
+  release::pool_resource pool_;
 };
 
 #ifdef RMM_COMPARE_CHECK_CAPTURE
@@ -140,50 +87,50 @@ class checking_pool_instance : public pool_instance {
 class binning_instance : public pool_instance {
  public:
   binning_instance(std::size_t initial, std::size_t maximum)
-    : pool_instance{initial, maximum}, binning_{&pool(), 18, 22}
+    : pool_instance{initial, maximum}, binning_{release::ref(pool()), 18, 22}
   {
-    set_resource(&binning_);
+    set_resource(binning_);
   }
 
  private:
-  rmm::mr::binning_memory_resource<pool_resource> binning_;
+  release::binning_resource binning_;
 };
 
 /// A resource whose blocks all have 1 MiB. It serves only requests of up to that size.
 class fixed_size_instance : public instance {
  public:
   fixed_size_instance(std::size_t initial, std::size_t /*maximum*/)
-    : blocks_{&cuda_, block_bytes, std::max(initial / block_bytes, default_blocks)}
+    : blocks_{release::ref(cuda_), block_bytes, std::max(initial / block_bytes, default_blocks)}
   {
-    set_resource(&blocks_);
+    set_resource(blocks_);
   }
 
  private:
   static constexpr std::size_t block_bytes    = std::size_t{1} << 20U;
   static constexpr std::size_t default_blocks = 128;
 
-  cuda_resource cuda_;
-  rmm::mr::fixed_size_memory_resource<cuda_resource> blocks_;
+  release::cuda_resource cuda_;
+  release::fixed_size_resource blocks_;
 };
 
 class arena_instance : public instance {
  public:
   arena_instance(std::size_t initial, std::size_t maximum)
-    : bytes_{std::max(initial, maximum)}, arena_{&cuda_, unless_zero(bytes_)}
+    : bytes_{std::max(initial, maximum)}, arena_{release::ref(cuda_), unless_zero(bytes_)}
   {
-    set_resource(&arena_);
+    set_resource(arena_);
   }
   [[nodiscard]] std::size_t reserved() const override { return bytes_; }
 
  private:
   std::size_t bytes_;
-  cuda_resource cuda_;
-  rmm::mr::arena_memory_resource<cuda_resource> arena_;
+  release::cuda_resource cuda_;
+  release::arena_resource arena_;
 };
 
 class cuda_async_instance : public instance {
  public:
-  cuda_async_instance(std::size_t initial, std::size_t) : async_{unless_zero(initial)} { set_resource(&async_); }
+  cuda_async_instance(std::size_t initial, std::size_t) : async_{unless_zero(initial)} { set_resource(async_); }
 
   [[nodiscard]] std::size_t reserved() const override
   {
@@ -201,9 +148,10 @@ class cuda_async_instance : public instance {
 #ifdef RMM_COMPARE_CACHED
 class cached_instance : public instance {
  public:
-  cached_instance(std::size_t initial, std::size_t maximum) : cache_{&async_, initial, unless_zero(maximum)}
+  cached_instance(std::size_t initial, std::size_t maximum)
+    : cache_{release::ref(async_), initial, unless_zero(maximum)}
   {
-    set_resource(&cache_);
+    set_resource(cache_);
   }
 
   [[nodiscard]] std::size_t reserved() const override { return cache_.pool_size(); }
@@ -218,10 +166,7 @@ class cached_instance : public instance {
 template <std::size_t ChunkBytes>
 class elastic_instance : public instance {
  public:
-  elastic_instance(std::size_t initial, std::size_t maximum) : pool_{options(initial, maximum)}
-  {
-    set_resource(&pool_);
-  }
+  elastic_instance(std::size_t initial, std::size_t maximum) : pool_{options(initial, maximum)} { set_resource(pool_); }
 
   [[nodiscard]] std::size_t reserved() const override { return pool_.mapped_bytes(); }
 
@@ -247,10 +192,11 @@ class pinned_pool_instance : public instance {
 #if defined(RMM_COMPARE_PINNED_POOL)
   pinned_pool_instance(std::size_t initial, std::size_t maximum) : pool_{initial, unless_zero(maximum)}
 #else
-  pinned_pool_instance(std::size_t initial, std::size_t maximum) : pool_{&pinned_, initial, unless_zero(maximum)}
+  pinned_pool_instance(std::size_t initial, std::size_t maximum)
+    : pool_{release::ref(pinned_), initial, unless_zero(maximum)}
 #endif
   {
-    set_resource(&pool_);
+    set_resource(pool_);
   }
 
   [[nodiscard]] std::size_t reserved() const override { return pool_.pool_size(); }
@@ -260,7 +206,7 @@ class pinned_pool_instance : public instance {
   rmm::mr::pinned_pool_memory_resource pool_;
 #else
   rmm::mr::pinned_host_memory_resource pinned_;
-  rmm::mr::pool_memory_resource<rmm::mr::pinned_host_memory_resource> pool_;
+  release::pool_over<rmm::mr::pinned_host_memory_resource> pool_;
 #endif
 };
 #endif
@@ -271,9 +217,9 @@ class adaptor_instance : public pool_instance {
  public:
   template <class... Arguments>
   adaptor_instance(std::size_t initial, std::size_t maximum, Arguments&&... arguments)
-    : pool_instance{initial, maximum}, adaptor_{&pool(), std::forward<Arguments>(arguments)...}
+    : pool_instance{initial, maximum}, adaptor_{release::ref(pool()), std::forward<Arguments>(arguments)...}
   {
-    set_resource(&adaptor_);
+    set_resource(adaptor_);
   }
 
  private:
@@ -281,29 +227,29 @@ class adaptor_instance : public pool_instance {
 };
 
 template <bool WithStacks>
-class tracking_instance : public adaptor_instance<rmm::mr::tracking_resource_adaptor<pool_resource>> {
+class tracking_instance : public adaptor_instance<release::tracking_adaptor> {
  public:
   tracking_instance(std::size_t initial, std::size_t maximum) : adaptor_instance{initial, maximum, WithStacks} {}
 };
 
-class limiting_instance : public adaptor_instance<rmm::mr::limiting_resource_adaptor<pool_resource>> {
+class limiting_instance : public adaptor_instance<release::limiting_adaptor> {
  public:
   limiting_instance(std::size_t initial, std::size_t maximum) : adaptor_instance{initial, maximum, maximum} {}
 };
 
-class logging_instance : public adaptor_instance<rmm::mr::logging_resource_adaptor<pool_resource>> {
+class logging_instance : public adaptor_instance<release::logging_adaptor> {
  public:
   logging_instance(std::size_t initial, std::size_t maximum) : adaptor_instance{initial, maximum, "/dev/null"} {}
 };
 
-using statistics_instance = adaptor_instance<rmm::mr::statistics_resource_adaptor<pool_resource>>;
+using statistics_instance = adaptor_instance<release::statistics_adaptor>;
 
 class cuda_instance : public instance {
  public:
-  cuda_instance(std::size_t, std::size_t) { set_resource(&cuda_); }
+  cuda_instance(std::size_t, std::size_t) { set_resource(cuda_); }
 
  private:
-  cuda_resource cuda_;
+  release::cuda_resource cuda_;
 };
 
 template <class Instance>
@@ -372,7 +318,7 @@ std::string version()
 #endif
 }
 
-device_memory_resource* resource_of(void* allocator) { return static_cast<instance*>(allocator)->resource(); }
+release::any_resource& resource_of(void* allocator) { return static_cast<instance*>(allocator)->resource(); }
 
 /// Makes and destroys non-blocking streams.
 template <class Stream, class = void>
@@ -451,7 +397,7 @@ void plugin_end_stream(void*, cudaStream_t stream) { streams::end(stream); }
 void* plugin_allocate(void* allocator, size_t bytes, cudaStream_t stream)
 {
   try {
-    return resource_of(allocator)->allocate(bytes, rmm::cuda_stream_view{stream});
+    return release::allocate(resource_of(allocator), bytes, release::stream_view{stream});
   } catch (std::exception const& e) {
     plugin::last_error() = e.what();
     return nullptr;
@@ -460,7 +406,7 @@ void* plugin_allocate(void* allocator, size_t bytes, cudaStream_t stream)
 
 void plugin_deallocate(void* allocator, void* ptr, size_t bytes, cudaStream_t stream)
 {
-  resource_of(allocator)->deallocate(ptr, bytes, rmm::cuda_stream_view{stream});
+  release::deallocate(resource_of(allocator), ptr, bytes, release::stream_view{stream});
 }
 
 size_t plugin_reserved(void* allocator) { return static_cast<instance*>(allocator)->reserved(); }
@@ -477,7 +423,7 @@ int plugin_uvectors(size_t elements, size_t times, cudaStream_t stream)
 {
   return plugin::attempt<int>(0, [&] {
     for (size_t i = 0; i < times; ++i) {
-      rmm::device_uvector<int> const vector{elements, rmm::cuda_stream_view{stream}};
+      rmm::device_uvector<int> const vector{elements, release::stream_view{stream}};
       asm volatile("" : : "g"(vector.data()) : "memory");
     }
     return 1;
