@@ -9,13 +9,13 @@ import gc
 import pickle
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
@@ -24,7 +24,13 @@ import librmm
 import rmm
 from rmm._build_facts import cuda_backend
 from rmm.pylibrmm.cuda_stream_pool import CudaStreamPool
-from rmm.pylibrmm.device_buffer import copy_device_to_ptr, copy_host_to_ptr, copy_ptr_to_host, to_device
+from rmm.pylibrmm.device_buffer import (
+    _is_called_directly,
+    copy_device_to_ptr,
+    copy_host_to_ptr,
+    copy_ptr_to_host,
+    to_device,
+)
 from rmm.pylibrmm.stream import DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Stream
 
 bad_hosts = [
@@ -53,6 +59,89 @@ def test_an_empty_buffer_has_no_address() -> None:
 def test_arguments_are_keywords() -> None:
     with pytest.raises(TypeError):
         rmm.DeviceBuffer(10)  # type: ignore[call-arg]
+
+
+class OwnInt(int):
+    pass
+
+
+class OwnStream(Stream):
+    pass
+
+
+class OwnBuffer(rmm.DeviceBuffer):
+    pass
+
+
+def outcome_of(call: Callable[[], rmm.DeviceBuffer]) -> tuple[Any, ...]:
+    try:
+        buffer = call()
+    except MemoryError as error:  # its text says how often memory ran out
+        return (type(error),)
+    except (TypeError, ValueError, OverflowError) as error:
+        return (type(error), str(error))
+    return (type(buffer), buffer.size, buffer.stream, type(buffer.stream), buffer.mr)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"size": 0},
+        {"size": 5},
+        {"".join(("si", "ze")): 5},  # another object than the name in the package
+        {"size": True},
+        {"size": np.int64(5)},
+        {"size": OwnInt(5)},
+        {"size": -1},
+        {"size": 1 << 62},
+        {"size": 1 << 64},
+        {"size": 1.5},
+        {"size": "5"},
+        {"size": None},
+        {"size": 5, "stream": PER_THREAD_DEFAULT_STREAM},
+        {"stream": PER_THREAD_DEFAULT_STREAM, "size": 5},
+        {"stream": PER_THREAD_DEFAULT_STREAM},
+        {"size": 5, "stream": OwnStream()},
+        {"size": 5, "stream": None},
+        {"size": 5, "stream": 0},
+        {"size": -1, "stream": 0},
+        {"size": 5, "mr": None},
+        {"size": 5, "mr": rmm.mr.CudaMemoryResource()},
+        {"size": 5, "ptr": 0},
+        {"size": 5, "other": 5},
+        {"sizes": 5},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("positional", [(), (5,)], ids=str)
+def test_direct_calls_do_what_calls_with_a_dict_do(arguments: dict[str, Any], positional: tuple[Any, ...]) -> None:
+    assert _is_called_directly
+    usual = outcome_of(lambda: type.__call__(rmm.DeviceBuffer, *positional, **arguments))
+    assert outcome_of(lambda: rmm.DeviceBuffer(*positional, **arguments)) == usual
+
+
+def test_direct_calls_keep_no_reference_to_their_arguments() -> None:
+    size, stream = int("1000"), Stream()
+    before = sys.getrefcount(size), sys.getrefcount(stream)
+    for _ in range(1000):
+        rmm.DeviceBuffer(size=size, stream=stream)
+        with pytest.raises(TypeError):
+            rmm.DeviceBuffer(size=size, stream=stream, other=stream)  # type: ignore[call-arg]
+    assert (sys.getrefcount(size), sys.getrefcount(stream)) == before
+
+
+def test_a_call_of_a_derived_class_makes_an_object_of_it() -> None:
+    class Named(rmm.DeviceBuffer):
+        def __init__(self, *, size: int, name: str = "none") -> None:
+            self.name = name
+
+        def __new__(cls, *, size: int, name: str = "none") -> Self:
+            return super().__new__(cls, size=size)
+
+    assert type(OwnBuffer(size=5)) is OwnBuffer
+    named = Named(size=5, name="five")
+    assert (type(named), named.size, named.name) == (Named, 5, "five")
 
 
 @pytest.mark.parametrize("stream", ["0", 0, object()])

@@ -14,6 +14,8 @@ __all__ = ["DeviceBuffer", "ImportedMemory", "copy_device_to_ptr", "copy_host_to
 
 _B = TypeVar("_B", bound=Buffer)
 
+_is_called_directly: bool  # whether a call of DeviceBuffer makes no dict of its arguments
+
 class _SupportsCudaArrayInterface(Protocol):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...

@@ -3,7 +3,10 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_Clear, PyErr_Occurred
+from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GetItem, PyTuple_Size
 from cuda.bindings.cyruntime cimport cudaStream_t
 from cython.operator cimport dereference
 from libc.stddef cimport size_t
@@ -38,6 +41,16 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
 
 cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
     void reference_static_type(object value)
+
+
+cdef extern from "pylibrmm/_direct_calls.hpp" namespace "rmm_python":
+    size_t positional_arguments(size_t count)
+    object call_with_dict(PyObject* cls, PyObject* const* arguments, size_t count, PyObject* names)
+    bool set_direct_call(object cls, object (*function)(PyObject*, PyObject* const*, size_t, PyObject*)) noexcept
+
+
+cdef extern from "Python.h":
+    size_t PyLong_AsSize_t(PyObject*)  # Cython's declaration would raise exceptions
 
 
 cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:
@@ -812,7 +825,7 @@ cdef int device_of_buffer(DeviceBuffer buffer) except *:
 cdef DeviceBuffer allocated(size_t size, Stream stream):
     """Makes `DeviceBuffer(size=size, stream=stream)`, but faster: without passing arguments by name."""
     cdef DeviceBuffer made = without_memory(stream)
-    if not fill_at_once(made, size):
+    if size != 0 and not fill_at_once(made, size):
         fill_with(made, size)
     return made
 
@@ -836,6 +849,31 @@ cdef int fill_with(DeviceBuffer made, size_t size) except -1:
     with nogil:
         (<reporting_buffer*>made.c_obj.get()).resize(size, c_stream)
     return 0
+
+
+cdef object call_directly(PyObject* cls, PyObject* const* arguments, size_t count, PyObject* names):
+    """Returns DeviceBuffer(...). Makes no dict of the arguments if there are none but an int `size` and a Stream `stream`."""
+    cdef size_t size = 0
+    cdef PyObject* stream = <PyObject*>_default_stream
+    cdef PyObject* name
+    cdef Py_ssize_t i
+    if positional_arguments(count) != 0:
+        return call_with_dict(cls, arguments, count, names)
+    for i in range(0 if names == NULL else PyTuple_Size(<object>names)):
+        name = PyTuple_GetItem(<object>names, i)
+        if name == <PyObject*>"size" and PyLong_CheckExact(<object>arguments[i]):
+            size = PyLong_AsSize_t(arguments[i])
+            if size == <size_t>-1 and PyErr_Occurred() != NULL:
+                PyErr_Clear()  # the call below raises the exception of the argument
+                return call_with_dict(cls, arguments, count, names)
+        elif name == <PyObject*>"stream" and type(<object>arguments[i]) is Stream:
+            stream = arguments[i]
+        else:
+            return call_with_dict(cls, arguments, count, names)
+    return allocated(size, <Stream>stream)
+
+
+_is_called_directly = set_direct_call(DeviceBuffer, call_directly)
 
 
 cdef dict interface_of(uintptr_t ptr, size_t size):
