@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -50,6 +51,7 @@ def nothing_left_behind(
 longest_program = 900  # seconds
 
 Result = subprocess.CompletedProcess[str] | str  # the result of a program, or the reason to skip its test
+Started = dict[str | ModuleType, Future[Result]]  # by test, or by module
 
 
 class Programs:
@@ -111,13 +113,24 @@ class Programs:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def uses(test: pytest.Item, fixture: str) -> bool:
+    return fixture in getattr(test, "fixturenames", ())
+
+
 def arguments_of(test: pytest.Function) -> Sequence[str]:
     marker = test.get_closest_marker("program")
-    if marker is None:
-        arguments: Sequence[str] = test.module.program_of(test)
-        return arguments
+    if marker is None or not marker.args:
+        arguments: Sequence[str] | None = marker and marker.kwargs.get("arguments")
+        return arguments or test.module.program_of(test)
     begin = marker.kwargs.get("begin", getattr(test.module, "begin", ""))
-    return ["-W", "ignore", "-c", textwrap.dedent(begin) + textwrap.dedent(marker.args[0])]
+    options = marker.kwargs.get("options", ["-W", "ignore"])
+    return [*options, "-c", textwrap.dedent(begin) + textwrap.dedent(marker.args[0])]
+
+
+def environment_of(test: pytest.Function) -> Mapping[str, str]:
+    marker = test.get_closest_marker("program")
+    of_module: Mapping[str, str] = getattr(test.module, "environment_of", lambda _: {})(test)
+    return {**of_module, **(marker.kwargs.get("environment", {}) if marker else {})}
 
 
 def is_skipped(test: pytest.Function) -> bool:
@@ -126,57 +139,80 @@ def is_skipped(test: pytest.Function) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts those tests last that wait for programs: first those that wait for their own, then those that wait for all."""
     for test in items:
-        if test.get_closest_marker("program") and "done" not in getattr(test, "fixturenames", ()):
+        if test.get_closest_marker("program") and not uses(test, "done"):
             raise pytest.UsageError(f"{test.nodeid} has a program and does not use the fixture `done`, which runs it")
-    items.sort(key=lambda test: "device_alone" in getattr(test, "fixturenames", ()))  # these wait for all programs
+    items.sort(
+        key=lambda test: 2 if uses(test, "device_alone") else uses(test, "done") or uses(test, "done_for_module")
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)
-def started_programs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[Result]]]:
+def started_programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     """Starts the programs of all tests that use `done`, one on each processor, beside the other tests.
 
-    A test with the marker `program` runs that text after what its module has as `begin`; for the others the module's function
-    `program_of` returns the arguments of the interpreter. A module with `reason_to_skip` skips them all if that returns one.
-    A module with `environment_of` adds the variables that it returns for a test.
+    A test with the marker `program` runs that text after the marker's or the module's `begin`, with the marker's `options` of
+    the interpreter, or with its `arguments` what they say. For the others the module's function `program_of` returns the
+    arguments of the interpreter.
+    A module with `reason_to_skip` skips them all if that returns one, except those whose marker says `always=True`.
+    A module with `environment_of` adds the variables that it returns for a test, and the marker those of its `environment`.
+    Tests that use `done_for_module` share the program whose arguments the module's function `program_of_module` returns.
+    These programs start first, then those of modules that say `takes_long = True`, so that none of them runs alone at the end.
     """
-    tests = [
-        test
-        for test in request.session.items
-        if isinstance(test, pytest.Function) and "done" in test.fixturenames and not is_skipped(test)
-    ]
+    tests = [test for test in request.session.items if isinstance(test, pytest.Function) and not is_skipped(test)]
+    shared = {test.module for test in tests if uses(test, "done_for_module")}
+    tests = [test for test in tests if uses(test, "done")]
     programs = Programs()
     try:
-        modules = {test.module for test in tests}
-        reasons = {module: programs.ask(getattr(module, "reason_to_skip", str)) for module in modules}
-        yield {
-            test.nodeid: programs.submit(
+        reasons = {
+            module: programs.ask(getattr(module, "reason_to_skip", str))
+            for module in shared | {test.module for test in tests}
+        }
+        no_reason = programs.ask(str)
+        started: Started = {
+            module: programs.submit(module.program_of_module(), tmp_path_factory.mktemp("program"), reasons[module], {})
+            for module in shared
+        }
+        if any(uses(test, "kernels_of_numba") for test in tests) and not is_simulated:
+            program = 'from numba import cuda; cuda.jit("void()")(lambda: None)'
+            folder = tmp_path_factory.mktemp("program")
+            started["kernels of Numba"] = programs.submit(["-W", "ignore", "-c", program], folder, no_reason, {})
+        for test in sorted(tests, key=lambda test: not getattr(test.module, "takes_long", False)):
+            marker = test.get_closest_marker("program")
+            always = marker is not None and marker.kwargs.get("always", False)
+            started[test.nodeid] = programs.submit(
                 arguments_of(test),
                 tmp_path_factory.mktemp("program"),
-                reason_to_skip=reasons[test.module],
-                environment=getattr(test.module, "environment_of", lambda _: {})(test),
+                reason_to_skip=no_reason if always else reasons[test.module],
+                environment=environment_of(test),
             )
-            for test in tests
-        }
+        yield started
     finally:
         programs.stop()
 
 
-@pytest.fixture
-def done(
-    request: pytest.FixtureRequest, started_programs: dict[str, Future[Result]]
-) -> subprocess.CompletedProcess[str]:
-    """Returns the result of the test's program."""
-    result = started_programs[request.node.nodeid].result()
+def result_of(program: Future[Result]) -> subprocess.CompletedProcess[str]:
+    result = program.result()
     if isinstance(result, str):
         pytest.skip(result)
     return result
 
 
 @pytest.fixture
-def device_alone(started_programs: dict[str, Future[Result]]) -> None:
+def done(request: pytest.FixtureRequest, started_programs: Started) -> subprocess.CompletedProcess[str]:
+    """Returns the result of the test's program."""
+    return result_of(started_programs[request.node.nodeid])
+
+
+@pytest.fixture(scope="module")
+def done_for_module(request: pytest.FixtureRequest, started_programs: Started) -> subprocess.CompletedProcess[str]:
+    """Returns the result of the module's program."""
+    return result_of(started_programs[request.module])
+
+
+@pytest.fixture
+def device_alone(started_programs: Started) -> None:
     """Waits until no program uses the device, for tests that compare free memory. Simulated processes do not share one."""
     if not is_simulated:
         wait(started_programs.values())
@@ -219,12 +255,11 @@ def second_device() -> Iterator[int]:
 
 
 @pytest.fixture(scope="session")
-def kernels_of_numba() -> None:
+def kernels_of_numba(started_programs: Started) -> None:
     """Skips tests with kernels if Numba cannot import its compiler, for example because NumPy is too new for it."""
     if is_simulated:
         return  # no test on the simulator compiles a kernel
-    program = 'from numba import cuda; cuda.jit("void()")(lambda: None)'
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=False, capture_output=True, text=True)
+    done = result_of(started_programs["kernels of Numba"])
     reason = (done.stderr.strip().splitlines() or [""])[-1]
     if done.returncode != 0 and reason.startswith(("AttributeError: module 'numpy'", "ImportError", "ModuleNotFound")):
         pytest.skip(f"Numba cannot import its compiler: {reason}")

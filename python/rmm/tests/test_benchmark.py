@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,28 +17,31 @@ benchmark = Path(__file__).resolve().parents[1] / "benchmarks" / "frameworks.py"
 pytestmark = pytest.mark.skipif(not benchmark.exists(), reason="the package is without its repository")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(benchmark), *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
+def program_of(test: pytest.Function) -> list[str]:
+    return [str(benchmark), *test.callspec.params["arguments"]]  # type: ignore[misc]
 
 
-def test_topics_are_measured_and_written(tmp_path: Path) -> None:
-    (tmp_path / "rmm.py").write_text("raise ImportError('the folder is looked into')")
-    without_rmm = tmp_path / "python"
-    without_rmm.write_text("#!/bin/sh\necho 'No module named rmm' >&2\nexit 1\n")
+@pytest.mark.program(f"""
+    import subprocess, sys
+    from pathlib import Path
+    Path("rmm.py").write_text("raise ImportError('the folder is looked into')")
+    without_rmm = Path("python").absolute()
+    without_rmm.write_text("#!/bin/sh\\necho 'No module named rmm' >&2\\nexit 1\\n")
     without_rmm.chmod(0o755)
-    file = tmp_path / "results.json"
-    done = run(
-        *("--only", "DeviceBuffer", "--only", "no such topic", "--rounds", "2", "--seconds", "0", "--json", str(file)),
-        *("--other-rmm", str(without_rmm)),
-    )
+    subprocess.run([
+        *(sys.executable, {str(benchmark)!r}, "--only", "DeviceBuffer", "--only", "no such topic"),
+        *("--rounds", "2", "--seconds", "0", "--json", "results.json", "--other-rmm", str(without_rmm)),
+    ], check=True)
+    print(Path("results.json").read_text().replace("\\n", " "))
+""")
+def test_topics_are_measured_and_written(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    *lines, written = done.stdout.splitlines()
     assert len(lines) == 3
     assert lines[-1].endswith("not measured: No module named rmm")
     measured = next(line for line in lines if "DeviceBuffer, pool" in line)
     assert measured.split()[-6:-4] == ["pool", "1"]  # the second round would begin too late
-    content = json.loads(file.read_text())
+    content = json.loads(written)
     row = next(row for row in content["rows"] if row["candidate"] == "DeviceBuffer, pool")
     assert (len(row["rounds"]), row["topic"]) == (1, "256 bytes, made and dropped")
     assert 0 < row["p50_ns"] <= row["p99_ns"]
@@ -47,27 +49,29 @@ def test_topics_are_measured_and_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--rounds", "0"]])
-def test_arguments_that_select_nothing_are_refused(arguments: list[str]) -> None:
-    done = run(*arguments)
+def test_arguments_that_select_nothing_are_refused(
+    arguments: list[str], done: subprocess.CompletedProcess[str]
+) -> None:
     assert done.returncode == 2
     assert "frameworks.py: error: " in done.stderr
 
 
 @pytest.mark.skipif(cuda_backend == "sim" or find_spec("cupy") is None, reason="needs CuPy and a GPU")
-def test_single_calls_are_timed() -> None:
-    calls = [sys.executable, str(benchmark.with_name("calls.py")), "--rounds", "1", "--calls", "100"]
-    done = subprocess.run(calls, check=False, capture_output=True, text=True)
+@pytest.mark.program(arguments=[str(benchmark.with_name("calls.py")), "--rounds", "1", "--calls", "100"])
+def test_single_calls_are_timed(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 10
 
 
 @pytest.mark.skipif(cuda_backend == "sim", reason="needs a GPU")
 @pytest.mark.skipif(find_spec("warp") is None, reason="needs Warp")
-def test_other_frameworks_are_timed() -> None:
-    program = [sys.executable, "-W", "ignore", str(benchmark.with_name("other_frameworks.py"))]
-    done = subprocess.run(
-        [*program, "--rounds", "1", "--seconds", "0.001"], check=False, capture_output=True, text=True
-    )
+@pytest.mark.program(
+    arguments=[
+        *("-W", "ignore", str(benchmark.with_name("other_frameworks.py"))),
+        *("--rounds", "1", "--seconds", "0.001"),
+    ]
+)
+def test_other_frameworks_are_timed(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed" not in done.stdout
     assert "RMM, elastic pool" in done.stdout

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -88,13 +89,13 @@ def test_a_build_that_cannot_write_beside_its_sources_gets_a_folder(
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("ninja") is None, reason="needs CMake and Ninja")
-def test_warnings_of_cython_are_errors_only_where_that_is_asked_for(tmp_path: Path) -> None:
-    pytest.importorskip("Cython")
-    for arguments, are_errors in ((), False), (("-DRMM_CYTHON_WARNINGS_ARE_ERRORS=ON",), True):
-        build = tmp_path / str(are_errors)
-        places = ("-S", folder, "-B", build, "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}")
-        subprocess.run(["cmake", *places, "-DRMM_CUDA_BACKEND=sim", *arguments], check=True, stdout=subprocess.DEVNULL)
-        assert ("--warning-errors" in (build / "build.ninja").read_text()) == are_errors
+@pytest.mark.skipif(find_spec("Cython") is None, reason="could not import 'Cython': No module named 'Cython'")
+@pytest.mark.parametrize("are_errors", [False, True])
+def test_warnings_of_cython_are_errors_only_where_that_is_asked_for(
+    are_errors: bool, done: subprocess.CompletedProcess[str]
+) -> None:
+    assert done.returncode == 0, done.stderr
+    assert ("--warning-errors" in done.stdout) == are_errors
 
 
 # Each line says which function of newer_functions.cpp was called, and its effect.
@@ -156,28 +157,51 @@ int main(int count, char** arguments)
 printed = "constructed\nthrown\nkept\ndestroyed\n12.5\nbad length\nwaited\nfile\n"
 
 
+configuring = """
+import pathlib, subprocess, sys
+subprocess.run(["cmake", *sys.argv[1:]], check=True, stdout=subprocess.DEVNULL)
+print(pathlib.Path("build", "build.ninja").read_text())
+"""
+
+linking = f"""
+import subprocess, sys
+from pathlib import Path
+
+def run(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+compiler, readelf, script, optimization = sys.argv[1:]
+run(sys.executable, script, compiler, "stubs")
+Path("program.cpp").write_text({program!r})
+libraries = ["-Wl,--push-state,--no-as-needed", "-lpthread", "-ldl", "-lrt", "-Wl,--pop-state"]
+run(
+    *(compiler, "-std=c++17", optimization, "program.cpp", "-o", "program"),
+    *("-Lstubs", "stubs/libnewer_functions.a", *libraries),
+)
+print(run("./program"), run(readelf, "--wide", "-V", "program"), sep="--\\n")
+"""
+script = folder / "cmake" / "manylinux" / "link_stubs.py"
+compiler, readelf = shutil.which("g++"), shutil.which("readelf")
+
+
+def program_of(test: pytest.Function) -> list[str]:
+    parameters = test.callspec.params
+    if "optimization" in parameters:
+        return ["-c", linking, str(compiler), str(readelf), str(script), str(parameters["optimization"])]
+    places = ["-S", str(folder), "-B", "build", "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}"]
+    wish = ["-DRMM_CYTHON_WARNINGS_ARE_ERRORS=ON"] if parameters["are_errors"] else []
+    return ["-c", configuring, *places, "-DRMM_CUDA_BACKEND=sim", *wish]
+
+
+@pytest.mark.skipif(compiler is None or readelf is None, reason="needs g++ and readelf")
 @pytest.mark.parametrize("optimization", ["-O0", "-O2"])
-def test_binaries_for_manylinux_need_no_newer_symbols(tmp_path: Path, optimization: str) -> None:
-    compiler, readelf = shutil.which("g++"), shutil.which("readelf")
-    if compiler is None or readelf is None:
-        pytest.skip("needs g++ and readelf")
-    stubs = tmp_path / "stubs"
-    script = folder / "cmake" / "manylinux" / "link_stubs.py"
-    subprocess.run([sys.executable, str(script), compiler, str(stubs)], check=True)
-    (tmp_path / "program.cpp").write_text(program)
-    libraries = ["-Wl,--push-state,--no-as-needed", "-lpthread", "-ldl", "-lrt", "-Wl,--pop-state"]
-    subprocess.run(
-        [
-            *(compiler, "-std=c++17", optimization, "program.cpp", "-o", "program"),
-            *(f"-L{stubs}", f"{stubs}/libnewer_functions.a", *libraries),
-        ],
-        cwd=tmp_path,
-        check=True,
-    )
-    versions = subprocess.run(
-        [readelf, "--wide", "-V", "program"], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    needed = {word for word in versions.stdout.split() if word.startswith(("GLIBC", "CXXABI", "GCC"))}
+def test_binaries_for_manylinux_need_no_newer_symbols(
+    optimization: str, done: subprocess.CompletedProcess[str]
+) -> None:
+    assert done.returncode == 0, done.stderr
+    output, _, versions = done.stdout.partition("--\n")
+    assert output == printed
+    needed = {word for word in versions.split() if word.startswith(("GLIBC", "CXXABI", "GCC"))}
     sys.path.insert(0, str(script.parent))
     try:
         from link_stubs import number_of
@@ -185,5 +209,3 @@ def test_binaries_for_manylinux_need_no_newer_symbols(tmp_path: Path, optimizati
         sys.path.pop(0)
     assert needed >= {"GLIBCXX_3.4.21", "CXXABI_1.3"}
     assert [version for version in needed if number_of(version) is None] == []
-    done = subprocess.run([tmp_path / "program"], check=True, capture_output=True, text=True)
-    assert done.stdout == printed

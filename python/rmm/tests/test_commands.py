@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,13 +52,23 @@ def test_a_missing_driver_is_none(
     assert "driver for CUDA none\n" in capsys.readouterr().out
 
 
+def program_of(test: pytest.Function) -> list[str]:
+    """`python -m rmm` with a test's parameter."""
+    (arguments,) = test.callspec.params.values()
+    return ["-m", "rmm", *([arguments] if isinstance(arguments, str) else arguments)]  # type: ignore[misc]
+
+
+without_devices = {"CUDA_VISIBLE_DEVICES": "", "CUDASIM_DEVICES": "0"}
+
+
 @pytest.mark.parametrize("arguments", [["info"], ["doctor", "--seconds", "0.01"]])
-def test_reasons_have_no_place_in_the_source(arguments: list[str]) -> None:
+@pytest.mark.program(
+    environment={
+        "CUDASIM_FAULT": "cudaMemPoolCreate:1:cudaErrorNotSupported:1000,cudaMalloc:1:cudaErrorMemoryAllocation:1000"
+    }
+)
+def test_reasons_have_no_place_in_the_source(arguments: list[str], done: subprocess.CompletedProcess[str]) -> None:
     """The faults make each call for the driver's pools fail, and each allocation that is measured."""
-    faults = "cudaMemPoolCreate:1:cudaErrorNotSupported:1000,cudaMalloc:1:cudaErrorMemoryAllocation:1000"
-    environment = {**os.environ, "CUDASIM_FAULT": faults}
-    command = [sys.executable, "-m", "rmm", *arguments]
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert ".hpp" not in done.stdout
     if cuda_backend == "sim":
@@ -82,17 +90,9 @@ def test_demo_shows_a_line_for_each_resource(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("command", ["info", "demo"])
-def test_an_error_of_the_runtime_is_printed_in_one_line(command: str) -> None:
+@pytest.mark.program(environment=without_devices)
+def test_an_error_of_the_runtime_is_printed_in_one_line(command: str, done: subprocess.CompletedProcess[str]) -> None:
     """For example, the variable CUDA_VISIBLE_DEVICES hides a device."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDASIM_DEVICES": "0"}
-    done = subprocess.run(
-        [sys.executable, "-m", "rmm", command],
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
     assert done.returncode == 1
     assert "cudaErrorNoDevice" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -109,38 +109,51 @@ def test_other_commands_are_refused(arguments: list[str], capsys: pytest.Capture
     assert "usage: python -m rmm" in capsys.readouterr().err
 
 
-@pytest.fixture
-def script() -> str:
-    """Returns the path of the script `rmm` that installing the package has made."""
-    files = importlib.metadata.files("rmm-engine") or []
-    (script,) = [file for file in files if file.name == "rmm" and file.parent.name == "bin"]
-    return str(script.locate())
+# The path of the script `rmm` that installing the package has made, as a list of one.
+scripts = [
+    str(file.locate())
+    for file in importlib.metadata.files("rmm-engine") or []
+    if file.name == "rmm" and file.parent.name == "bin"
+]
+begin = f"""
+    import os, subprocess, sys
+    (script,) = {scripts!r}
+
+    def execute(*command):
+        return subprocess.run(command, capture_output=True, text=True)
+"""
 
 
-def execute(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-
-
-def test_the_script_does_what_the_module_does(script: str) -> None:
+@pytest.mark.program("""
     of_script, of_module = execute(script, "info"), execute(sys.executable, "-m", "rmm", "info")
     assert of_script.returncode == of_module.returncode == 0
     assert of_script.stdout.splitlines()[0] == of_module.stdout.splitlines()[0]
-    assert of_script.stdout.startswith(f"rmm {rmm.__version__}, ")
+    print(of_script.stdout)
+""")
+def test_the_script_does_what_the_module_does(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"rmm {rmm.__version__}, ")
 
 
-def test_the_script_names_itself_and_returns_the_status(script: str) -> None:
+@pytest.mark.program("""
     done = execute(script, "no-such-command")
     assert done.returncode == 2
     assert done.stderr.startswith("usage: rmm ")
     assert execute(script, "report", "/no/such/trace").returncode != 0
+""")
+def test_the_script_names_itself_and_returns_the_status(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def test_a_closed_output_pipe_is_no_error(script: str) -> None:
+@pytest.mark.program("""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as output:
-        done = subprocess.run([script, "info"], check=False, stdout=output, stderr=subprocess.PIPE, timeout=300)
-    assert (done.returncode, done.stderr) == (0, b"")
+        done = subprocess.run([script, "info"], stdout=output, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b""), done
+""")
+def test_a_closed_output_pipe_is_no_error(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_doctor_describes_measures_and_advises(
@@ -256,28 +269,27 @@ def test_the_doctor_does_not_recommend_a_pool_alone_that_ucx_sends_through_the_h
     assert advice.index('export RMM_RESOURCE="recommended"') < advice.index("UCX sends memory of elastic")
 
 
-def test_the_advice_of_the_doctor_can_be_pasted() -> None:
-    program = "import rmm; print(rmm.mr.get_current_device_resource()); rmm.DeviceBuffer(size=1)"
-    environment = {**os.environ, "RMM_RESOURCE": "recommended"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+@pytest.mark.program(
+    "import rmm; print(rmm.mr.get_current_device_resource()); rmm.DeviceBuffer(size=1)",
+    begin="",
+    environment={"RMM_RESOURCE": "recommended"},
+)
+def test_the_advice_of_the_doctor_can_be_pasted(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "ConfiguredMemoryResource('recommended')\n"
 
 
-@pytest.mark.parametrize("command", ["doctor", "info"])
-def test_kinds_of_memory_that_the_driver_refuses_are_reported(command: str) -> None:
-    if cuda_backend != "sim":
-        pytest.skip("needs a driver that refuses calls when told to")
-    faults = "cuMemCreate:1:cudaErrorNotPermitted:100000,cudaMallocFromPoolAsync:1:cudaErrorNotPermitted:100000"
-    arguments = [command, "--seconds", "0"] if command == "doctor" else [command]
-    done = subprocess.run(
-        [sys.executable, "-m", "rmm", *arguments],
-        env={**os.environ, "CUDASIM_FAULT": faults},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+@pytest.mark.skipif(cuda_backend != "sim", reason="needs a driver that refuses calls when told to")
+@pytest.mark.parametrize("arguments", [["doctor", "--seconds", "0"], ["info"]], ids=lambda arguments: arguments[0])
+@pytest.mark.program(
+    environment={
+        "CUDASIM_FAULT": "cuMemCreate:1:cudaErrorNotPermitted:100000,cudaMallocFromPoolAsync:1:cudaErrorNotPermitted:100000"
+    }
+)
+def test_kinds_of_memory_that_the_driver_refuses_are_reported(
+    arguments: list[str], done: subprocess.CompletedProcess[str]
+) -> None:
+    command = arguments[0]
     assert done.returncode == 0, done.stderr
     lines = [line.split(maxsplit=3) for line in done.stdout.splitlines() if line.startswith("    shared by")]
     assert len(lines) == rmm._cuda.gpu.getDeviceCount() * (4 if command == "doctor" else 2)
@@ -290,10 +302,8 @@ def test_kinds_of_memory_that_the_driver_refuses_are_reported(command: str) -> N
         )
 
 
-def test_the_doctor_names_a_missing_device() -> None:
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDASIM_DEVICES": "0"}
-    command = [sys.executable, "-m", "rmm", "doctor"]
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=300)
+@pytest.mark.program(arguments=["-m", "rmm", "doctor"], environment=without_devices)
+def test_the_doctor_names_a_missing_device(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 1, done.stderr
     assert "No CUDA device can be used" in done.stdout
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -194,63 +195,78 @@ def test_a_missing_cupy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- CuPy
 
 
-@pytest.fixture
-def real_cupy() -> Iterator[Any]:
-    """Sets RMM's allocator in CuPy for one test."""
+def reason_to_skip() -> str:
+    """Returns why CuPy cannot be tested here; empty if it can."""
     if cuda_backend == "sim":
-        pytest.skip("needs a GPU: the simulator runs no kernels")
+        return "needs a GPU: the simulator runs no kernels"
     if find_spec("cupy") is None:
-        pytest.skip("CuPy is not installed")
-    import cupy
-
-    try:
-        cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError:
-        pytest.skip("CuPy finds no GPU")
-    _forget_cupy()
-    cupy.cuda.set_allocator(rmm_cupy_allocator)
-    yield cupy
-    cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
-
-
-@pytest.fixture
-def counted() -> rmm.mr.StatisticsResourceAdaptor:
-    resource = rmm.mr.StatisticsResourceAdaptor(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "64MiB", "1GiB"))
-    rmm.mr.set_current_device_resource(resource)
-    return resource
+        return "CuPy is not installed"
+    probe = """if True:
+        import cupy
+        try:
+            cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError:
+            raise SystemExit(77)
+    """
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", probe], check=False, capture_output=True)
+    return "CuPy finds no GPU" if done.returncode == 77 else ""
 
 
-def test_arrays_are_allocated_from_the_pool(real_cupy: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
-    array = real_cupy.arange(1000, dtype="i8")
+begin = """
+    import gc
+    import cupy as cp
+    import rmm, rmm.mr
+    from rmm.allocators.cupy import rmm_cupy_allocator
+    counted = rmm.mr.StatisticsResourceAdaptor(
+        rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "64MiB", "1GiB"))
+    rmm.mr.set_current_device_resource(counted)
+    cp.cuda.set_allocator(rmm_cupy_allocator)
+"""
+
+
+@pytest.mark.program("""
+    array = cp.arange(1000, dtype="i8")
     assert counted.allocation_counts.current_bytes == 8000
     assert array.device.id == 0
     assert int(array.sum()) == 499500
     del array
     assert counted.allocation_counts.current_bytes == 0
+""")
+def test_arrays_are_allocated_from_the_pool(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def test_computations_of_cupy_are_right(real_cupy: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
-    cp = real_cupy
+@pytest.mark.program("""
     signal = cp.random.default_rng(1).standard_normal(1 << 16)
     cp.testing.assert_allclose(cp.fft.ifft(cp.fft.fft(signal)).real, signal, atol=1e-10)
     matrix = cp.random.default_rng(2).standard_normal((300, 200))
     cp.testing.assert_allclose(matrix @ matrix.T, cp.asarray(matrix.get() @ matrix.get().T), rtol=1e-8, atol=1e-8)
     assert bool((cp.diff(cp.sort(signal)) >= 0).all())
     assert counted.allocation_counts.total_count > 5
+""")
+def test_computations_of_cupy_are_right(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def test_cupy_reports_out_of_memory_with_its_own_error(
-    real_cupy: Any, counted: rmm.mr.StatisticsResourceAdaptor
-) -> None:
-    with pytest.raises(real_cupy.cuda.memory.OutOfMemoryError, match="Maximum pool size exceeded"):
-        real_cupy.empty(4 << 30, dtype="u1")
+@pytest.mark.program("""
+    try:
+        cp.empty(4 << 30, dtype="u1")
+    except cp.cuda.memory.OutOfMemoryError as error:
+        print(error)
+""")
+def test_cupy_reports_out_of_memory_with_its_own_error(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    assert "Maximum pool size exceeded" in done.stdout
 
 
-def test_a_stream_of_cupy_that_is_gone_does_no_harm(real_cupy: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
-    stream = real_cupy.cuda.Stream(non_blocking=True)
+@pytest.mark.program("""
+    stream = cp.cuda.Stream(non_blocking=True)
     with stream:
-        array = real_cupy.ones(1000)
+        array = cp.ones(1000)
     del stream
     gc.collect()
     del array
     assert counted.allocation_counts.current_bytes == 0
+""")
+def test_a_stream_of_cupy_that_is_gone_does_no_harm(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr

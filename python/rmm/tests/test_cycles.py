@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import textwrap
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -365,49 +364,54 @@ def test_a_buffer_is_freed_before_its_stream_when_both_are_collected() -> None:
         gc.collect()  # the simulator ends a process that frees on a stream which is gone
 
 
-def test_nothing_crashes_at_exit() -> None:
-    program = """
-        import sys, threading
-        import rmm, rmm.mr
+program = """
+import sys, threading
+import rmm, rmm.mr
 
-        class Owner:
-            def __init__(self):
-                self.upstream = rmm.mr.CudaMemoryResource()
-                self.resource = rmm.mr.CallbackMemoryResource(self.upstream.allocate, self.deallocate)
-                self.buffer = rmm.DeviceBuffer(size=1000, mr=self.resource)
-                self.pool = rmm.mr.PoolMemoryResource(rmm.mr.StatisticsResourceAdaptor(self.resource), 0)
-                self.pool.set_failure_callback(self.fail)
-                self.other = rmm.DeviceBuffer(size=1000, mr=self.pool)
+class Owner:
+    def __init__(self):
+        self.upstream = rmm.mr.CudaMemoryResource()
+        self.resource = rmm.mr.CallbackMemoryResource(self.upstream.allocate, self.deallocate)
+        self.buffer = rmm.DeviceBuffer(size=1000, mr=self.resource)
+        self.pool = rmm.mr.PoolMemoryResource(rmm.mr.StatisticsResourceAdaptor(self.resource), 0)
+        self.pool.set_failure_callback(self.fail)
+        self.other = rmm.DeviceBuffer(size=1000, mr=self.pool)
 
-            def deallocate(self, ptr, nbytes, stream):
-                self.upstream.deallocate(ptr, nbytes, stream)
+    def deallocate(self, ptr, nbytes, stream):
+        self.upstream.deallocate(ptr, nbytes, stream)
 
-            def fail(self, nbytes):
-                return False
+    def fail(self, nbytes):
+        return False
 
-        if "thread" in sys.argv:
-            pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20)
-            changed = threading.Event()
+if "thread" in sys.argv:
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20)
+    changed = threading.Event()
 
-            def change():
-                while True:
-                    pool.set_failure_callback(lambda nbytes: False)
-                    changed.set()
+    def change():
+        while True:
+            pool.set_failure_callback(lambda nbytes: False)
+            changed.set()
 
-            threading.Thread(target=change, daemon=True).start()
-            changed.wait()
-            sys.exit()  # while the other thread waits for the GIL
+    threading.Thread(target=change, daemon=True).start()
+    changed.wait()
+    sys.exit()  # while the other thread waits for the GIL
 
-        owner = Owner()
-        if "set" in sys.argv:
-            rmm.mr.set_current_device_resource(owner.pool)
-        if "keep" not in sys.argv:
-            del owner
-        if "module" in sys.argv:
-            sys.owner = Owner()
-        """
-    for arguments in ([], ["set"], ["keep"], ["set", "keep"], ["module"], ["set", "module"], ["thread"]):
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(program), *arguments], check=False, capture_output=True, text=True
-        )
-        assert (done.returncode, done.stderr) == (0, ""), arguments
+owner = Owner()
+if "set" in sys.argv:
+    rmm.mr.set_current_device_resource(owner.pool)
+if "keep" not in sys.argv:
+    del owner
+if "module" in sys.argv:
+    sys.owner = Owner()
+"""
+
+
+def program_of(test: pytest.Function) -> list[str]:
+    return ["-c", program, *test.callspec.params["arguments"]]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["set"], ["keep"], ["set", "keep"], ["module"], ["set", "module"], ["thread"]]
+)
+def test_nothing_crashes_at_exit(arguments: list[str], done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stderr) == (0, ""), arguments

@@ -28,45 +28,58 @@ pytest.importorskip("cuda.bindings", reason="compiles a Cython module that cimpo
 
 
 def cuda_include_folders() -> list[Path]:
-    """Returns the include folders of CUDA, and of the C++ library that comes with CUDA."""
+    """Returns the include folders of CUDA, and of the C++ library that comes with CUDA; none if CUDA is not found."""
     named = [os.environ[name] for name in ("CUDAToolkit_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     nvcc = shutil.which(os.environ.get("CUDACXX", "nvcc"))
     found = [Path(nvcc).resolve().parent.parent] if nvcc else []
     for root in [*map(Path, named), *found, Path("/usr/local/cuda")]:
         if (root / "include" / "cuda_runtime_api.h").is_file():
             return [root / "include", root / "include" / "cccl"]
-    pytest.skip("needs the headers of CUDA")
+    return []
+
+
+compiler = shutil.which(os.environ.get("CXX", "c++"))
+cuda_includes = cuda_include_folders()
+
+
+def reason_to_skip() -> str:
+    if compiler is None:
+        return "needs a C++ compiler"
+    return "" if cuda_includes else "needs the headers of CUDA"
+
+
+def program_of_module() -> list[str]:
+    """Compiles the module, and prints where it is."""
+    source = Path(__file__).parent / "cython_client" / "client.pyx"
+    includes = [Path(librmm.__file__).parent / "include", *cuda_includes, Path(sysconfig.get_paths()["include"])]
+    libraries = [f"-Wl,-rpath,{Path(librmm.__file__).parent / 'lib'}", f"-L{Path(librmm.__file__).parent / 'lib'}"]
+    if rmm.__version__.endswith("+sim"):
+        libraries += ["-lcudart_sim"]
+    else:
+        libraries += [*(f"-L{folder.parent / 'lib64'}" for folder in cuda_includes[:1]), "-lcudart"]
+    command = [str(compiler), "-std=c++17", "-O0", "-shared", "-fPIC", "-DRMM_WITHOUT_SPDLOG"]
+    command += ["-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE"]
+    command += [f"-I{include}" for include in includes]
+    program = f"""
+import os, subprocess, sys
+subprocess.run([sys.executable, "-m", "cython", "--cplus", "-3", {str(source)!r}, "-o", "client.cpp"], check=True)
+subprocess.run({[*command, "client.cpp", "-o", "client.so", *libraries]!r}, check=True)
+print(os.path.abspath("client.so"))
+"""
+    return ["-c", program]
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
-    if compiler is None:
-        pytest.skip("needs a C++ compiler")
-    folder = tmp_path_factory.mktemp("client")
-    source = Path(__file__).parent / "cython_client" / "client.pyx"
-    subprocess.run([sys.executable, "-m", "cython", "--cplus", "-3", source, "-o", folder / "client.cpp"], check=True)
-    includes = [
-        Path(librmm.__file__).parent / "include",
-        *cuda_include_folders(),
-        Path(sysconfig.get_paths()["include"]),
-    ]
-    version = (includes[2] / "cuda" / "std" / "__cccl" / "version.h").read_text()
+def client(done_for_module: subprocess.CompletedProcess[str]) -> Any:
+    version = (cuda_includes[1] / "cuda" / "std" / "__cccl" / "version.h").read_text()
     found = re.search(r"#define CCCL_VERSION (\d+)", version)
     assert found is not None
     number = int(found[1])
     assert f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}" == ".".join(cccl_version.split(".")[:3]), (
         f"the package is compiled with CCCL {cccl_version}: name its headers by CUDAToolkit_ROOT"
     )
-    libraries = [f"-Wl,-rpath,{Path(librmm.__file__).parent / 'lib'}", f"-L{Path(librmm.__file__).parent / 'lib'}"]
-    runtime = (
-        ["-lcudart_sim"] if rmm.__version__.endswith("+sim") else [f"-L{includes[1].parent / 'lib64'}", "-lcudart"]
-    )
-    command = [compiler, "-std=c++17", "-O0", "-shared", "-fPIC", "-DRMM_WITHOUT_SPDLOG"]
-    command += ["-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE"]
-    command += [f"-I{include}" for include in includes]
-    subprocess.run([*command, folder / "client.cpp", "-o", folder / "client.so", *libraries, *runtime], check=True)
-    spec = importlib.util.spec_from_file_location("client", folder / "client.so")
+    assert done_for_module.returncode == 0, done_for_module.stderr
+    spec = importlib.util.spec_from_file_location("client", done_for_module.stdout.splitlines()[-1])
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
-import inspect
+import json
+import subprocess
 
 import pytest
-
-import rmm
 
 modules = [
     "rmm",
@@ -47,18 +44,52 @@ modules = [
 ]
 
 
-@pytest.mark.parametrize("name", modules)
-def test_examples_do_what_they_say(name: str) -> None:
+# Prints what is wrong with the examples of each module in its arguments. They share an interpreter, which imports PyTorch.
+program = """
+import doctest, gc, importlib, inspect, json, os, sys, warnings
+import rmm, rmm.mr
+from rmm._build_facts import cuda_backend
+
+def run(name, report):
     module = importlib.import_module(name)
-    finder = doctest.DocTestFinder(exclude_empty=True)
+    found = doctest.DocTestFinder(exclude_empty=True).find(module, name, module=module)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    found = finder.find(module, name, module=module)
     for own, thing in vars(module).items():  # the finder skips objects that it takes for those of another module
         is_own = inspect.isclass(thing) or inspect.isroutine(thing)
         if is_own and thing.__module__ == name and ">>> " in str(thing.__doc__):
-            assert f"{name}.{own}" in {test.name for test in found}
+            if f"{name}.{own}" not in {test.name for test in found}:
+                report(f"not found: {name}.{own}")
     for test in found:
         rmm.reinitialize()
-        runner.run(test)
-    assert runner.failures == 0
-    assert runner.tries > 0
+        runner.run(test, out=report)
+    if runner.tries == 0:
+        report("no example")
+
+warnings.simplefilter("error")
+problems = {name: [] for name in sys.argv[1:]}
+for name, wrong in problems.items():
+    sys.unraisablehook = lambda unraisable: wrong.append(repr(unraisable))
+    os.mkdir(name)
+    os.chdir(name)
+    free_before = rmm.mr.available_device_memory()[0]
+    run(name, wrong.append)
+    os.chdir("..")
+    rmm.reinitialize()
+    gc.collect()
+    if "rmm.sleep" in sys.modules:
+        sys.modules["rmm.sleep"]._sleeper.release_unused()
+    if cuda_backend == "sim" and rmm.mr.available_device_memory()[0] != free_before:
+        wrong.append("memory is left behind")
+print(json.dumps(problems))
+"""
+
+
+def program_of_module() -> list[str]:
+    return ["-c", program, *modules]
+
+
+@pytest.mark.parametrize("name", modules)
+def test_examples_do_what_they_say(name: str, done_for_module: subprocess.CompletedProcess[str]) -> None:
+    assert done_for_module.returncode == 0, done_for_module.stderr
+    problems: list[str] = json.loads(done_for_module.stdout.splitlines()[-1])[name]
+    assert not problems, "".join(problems)

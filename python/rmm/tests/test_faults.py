@@ -12,6 +12,8 @@ from rmm._build_facts import cuda_backend
 if cuda_backend != "sim":
     pytest.skip("needs faults, which the simulator makes", allow_module_level=True)
 
+takes_long = True
+
 # The parent calls no CUDA, so each forked child is like a fresh process but starts in milliseconds. A child exits with 0 if all
 # exceptions were expected, and with 66 if the simulator finds a leak.
 begin = """

@@ -145,19 +145,22 @@ print("modules", len(modules), "names", looked_at)
 """
 
 
-def run(program: str, *arguments: str) -> str:
+def run(program: str) -> str:
     """What a new interpreter prints."""
-    command = [sys.executable, "-W", "error", *(arguments or ("-c", program))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
 
 
-def test_docstrings_of_public_names_match_their_signatures() -> None:
-    *complaints, sums = run(
-        without_frameworks + stand_in_for_numba + stand_in_for_cuda_core + stand_in_for_dask + walk
-    ).splitlines()
+@pytest.mark.program(
+    without_frameworks + stand_in_for_numba + stand_in_for_cuda_core + stand_in_for_dask + walk, options=["-W", "error"]
+)
+def test_docstrings_of_public_names_match_their_signatures(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stderr) == (0, "")
+    *complaints, sums = done.stdout.splitlines()
     assert complaints == []
     words = sums.split()
     assert int(words[1]) > 20
@@ -170,9 +173,15 @@ def test_help_works_without_a_framework() -> None:
     assert "class DeviceBuffer" in text
 
 
+def program_of(test: pytest.Function) -> list[str]:
+    pydoc = f"{without_frameworks}\nimport pydoc\npydoc.cli()"
+    return ["-W", "error", "-c", pydoc, str(test.callspec.params["name"])]
+
+
 @pytest.mark.parametrize("name", ["rmm", "rmm.mr", "rmm.allocators", "rmm.statistics", "librmm"])
-def test_the_program_pydoc_works_without_a_framework(name: str) -> None:
-    text = run("", "-c", f"{without_frameworks}\nimport pydoc\npydoc.cli()", name)
+def test_the_program_pydoc_works_without_a_framework(name: str, done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stderr) == (0, "")
+    text = done.stdout
     assert f"{name}" in text
     assert "problem in" not in text
     assert "NAME" in text

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import shutil
 import subprocess
@@ -33,8 +34,10 @@ def execute(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_distribution_has_a_name_of_its_own() -> None:
-    owners = importlib.metadata.packages_distributions()
+@pytest.mark.program("import importlib.metadata, json; print(json.dumps(importlib.metadata.packages_distributions()))")
+def test_the_distribution_has_a_name_of_its_own(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    owners = json.loads(done.stdout)
     assert (owners["rmm"], owners["librmm"]) == (["rmm-engine"], ["rmm-engine"])
     as_numbers = [int(part) for part in rmm.__version__.partition("+")[0].split(".")]
     version, _, variant = importlib.metadata.version("rmm-engine").partition("+")

@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
-import sys
-import textwrap
 import warnings
 from importlib.util import find_spec
 from typing import Any
@@ -154,58 +151,62 @@ def test_numba_accepts_the_manager(manager: Any) -> None:
     assert _numba_memory_manager is RMMNumbaManager
 
 
-def test_the_environment_chooses_the_manager() -> None:
-    program = """
-        from numba.cuda.cudadrv import driver
-        driver._ensure_memory_manager()
-        assert driver._memory_manager.__name__ == "RMMNumbaManager"
+@pytest.mark.program(
     """
-    pytest.importorskip("numba")
-    environment = {**os.environ, "NUMBA_CUDA_MEMORY_MANAGER": "rmm.allocators.numba"}
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, env=environment)
+    from numba.cuda.cudadrv import driver
+    driver._ensure_memory_manager()
+    assert driver._memory_manager.__name__ == "RMMNumbaManager"
+    """,
+    begin="",
+    environment={"NUMBA_CUDA_MEMORY_MANAGER": "rmm.allocators.numba"},
+)
+def test_the_environment_chooses_the_manager(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def run_on_gpu(program: str) -> None:
-    """Runs a program with Numba on RMM, in an interpreter of its own."""
-    if cuda_backend == "sim":
-        pytest.skip("needs a GPU: the simulator runs no kernels")
-    begin = """
-        import gc, sys
-        import numpy as np
-        from numba import cuda
-        if not cuda.is_available(): sys.exit(77)
-        import rmm, rmm.allocators, rmm.mr
-        counted = rmm.mr.StatisticsResourceAdaptor(
-            rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "64MiB", "1GiB"))
-        rmm.mr.set_current_device_resource(counted)
-        rmm.allocators.enable("numba")
-    """
-    code = textwrap.dedent(begin) + textwrap.dedent(program)
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, capture_output=True, text=True)
+begin = """
+    import gc, sys
+    import numpy as np
+    from numba import cuda
+    if not cuda.is_available(): sys.exit(77)
+    import rmm, rmm.allocators, rmm.mr
+    counted = rmm.mr.StatisticsResourceAdaptor(
+        rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "64MiB", "1GiB"))
+    rmm.mr.set_current_device_resource(counted)
+    rmm.allocators.enable("numba")
+"""
+needs_kernels = pytest.mark.skipif(cuda_backend == "sim", reason="needs a GPU: the simulator runs no kernels")
+
+
+def check(done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode == 77:
         pytest.skip("Numba finds no GPU")
     assert done.returncode == 0, done.stderr
 
 
-def test_kernels_compute_on_the_pool(kernels_of_numba: None) -> None:
-    run_on_gpu("""
-        @cuda.jit
-        def twice(x):
-            i = cuda.grid(1)
-            if i < x.size: x[i] *= 2
-        x = cuda.to_device(np.arange(100000, dtype="f8"))
-        assert counted.allocation_counts.current_bytes == 800000
-        twice[400, 256](x)
-        assert (x.copy_to_host() == 2 * np.arange(100000)).all()
-        del x
-        gc.collect()
-        assert counted.allocation_counts.current_bytes == 0
-    """)
+@needs_kernels
+@pytest.mark.program("""
+    @cuda.jit
+    def twice(x):
+        i = cuda.grid(1)
+        if i < x.size: x[i] *= 2
+    x = cuda.to_device(np.arange(100000, dtype="f8"))
+    assert counted.allocation_counts.current_bytes == 800000
+    twice[400, 256](x)
+    assert (x.copy_to_host() == 2 * np.arange(100000)).all()
+    del x
+    gc.collect()
+    assert counted.allocation_counts.current_bytes == 0
+""")
+def test_kernels_compute_on_the_pool(kernels_of_numba: None, done: subprocess.CompletedProcess[str]) -> None:
+    check(done)
 
 
-def test_ipc_handles_have_the_offset_in_the_pool() -> None:
-    run_on_gpu("""
-        x, y = cuda.device_array(1000, dtype="u1"), cuda.device_array(1000, dtype="u1")
-        handles = [array.get_ipc_handle()._ipc_handle for array in (x, y)]
-        assert abs(handles[0].offset - handles[1].offset) >= 1000
-    """)
+@needs_kernels
+@pytest.mark.program("""
+    x, y = cuda.device_array(1000, dtype="u1"), cuda.device_array(1000, dtype="u1")
+    handles = [array.get_ipc_handle()._ipc_handle for array in (x, y)]
+    assert abs(handles[0].offset - handles[1].offset) >= 1000
+""")
+def test_ipc_handles_have_the_offset_in_the_pool(done: subprocess.CompletedProcess[str]) -> None:
+    check(done)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -113,39 +112,43 @@ class Run:
     page: dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+python = [*(["-m", "rmm", "simulate"] if cuda_backend == "sim" and not is_simulated() else []), "-W", "ignore", "-c"]
+
+
+def reason_to_skip() -> str:
     if find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed")
+        return "PyTorch is not installed"
     if not LIBRARY.is_file():
-        pytest.skip("the package has no librmm_nvtx.so")
-    simulate = ["-m", "rmm", "simulate"] if cuda_backend == "sim" and not is_simulated() else []
-    python = [sys.executable, *simulate, "-W", "ignore", "-c"]
-    probe = subprocess.run(
-        [*python, "import torch; raise SystemExit(0 if torch.cuda.is_available() else 77)"], check=False, timeout=300
-    )
-    if probe.returncode == 77:
-        pytest.skip("PyTorch finds no GPU")
-    folder = tmp_path_factory.mktemp("nvtx")
+        return "the package has no librmm_nvtx.so"
+    probe = "import torch; raise SystemExit(0 if torch.cuda.is_available() else 77)"
+    found = subprocess.run([sys.executable, "-P", *python, probe], check=False, capture_output=True, timeout=300)
+    return "PyTorch finds no GPU" if found.returncode == 77 else ""
+
+
+def program_of_module() -> list[str]:
+    """Runs the program, and prints the document in the page of its trace after what the program prints."""
     environment = {
         "NVTX_INJECTION64_PATH": str(LIBRARY),
         "RMM_RESOURCE": "pool,initial=4MiB,max=64MiB,tags",
         "RMM_TRACE_FILE": "run.rmmtrace",
     }
-    done = subprocess.run(
-        [*python, WITH_PYTORCH],
-        env={**os.environ, **environment}, cwd=folder, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    subprocess.run(
-        [sys.executable, "-m", "rmm", "report", "run.rmmtrace", "--no-what-if", "-o", "page.html"],
-        cwd=folder, check=True, timeout=300,
-    )  # fmt: skip
-    document = re.search(
-        r'<script type="application/json" id="document">(.*?)</script>', (folder / "page.html").read_text(), re.S
-    )
-    assert document is not None
-    return Run(**json.loads(done.stdout), page=json.loads(document[1]))
+    report = ["-m", "rmm", "report", "run.rmmtrace", "--no-what-if", "-o", "page.html"]
+    program = f"""
+import json, os, re, subprocess, sys
+subprocess.run([sys.executable, *{[*python, WITH_PYTORCH]!r}], env={{**os.environ, **{environment!r}}}, check=True)
+subprocess.run([sys.executable, *{report!r}], check=True, stdout=subprocess.DEVNULL)
+with open("page.html") as page:
+    document = re.search('<script type="application/json" id="document">(.*?)</script>', page.read(), re.S)
+print(json.dumps(json.loads(document[1])))
+"""
+    return ["-c", program]
+
+
+@pytest.fixture(scope="module")
+def run(done_for_module: subprocess.CompletedProcess[str]) -> Run:
+    assert done_for_module.returncode == 0, done_for_module.stderr
+    printed, page = done_for_module.stdout.splitlines()
+    return Run(**json.loads(printed), page=json.loads(page))
 
 
 def test_operators_of_pytorch_hold_what_they_allocated(run: Run) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,22 +74,43 @@ def real_runtime() -> Path:
     return Path(done.stdout.strip())
 
 
-@pytest.mark.parametrize(
-    "names", [*itertools.permutations(("rmm", "numba.cuda", "cupy")), ("torch", "rmm"), ("rmm", "torch")]
-)
-def test_frameworks_can_be_imported_before_and_after(names: tuple[str, ...]) -> None:
+Done = subprocess.CompletedProcess[str]
+
+
+def program_of(test: pytest.Function) -> list[str]:
+    names = ", ".join(test.callspec.params["names"])  # type: ignore[arg-type]
+    check = "from cuda.bindings import runtime; assert runtime.cudaGetDeviceCount()[1] != " + str(devices)
+    sees_real_runtime = "real_runtime" in test.fixturenames
+    return ["-W", "ignore", "-c", f"import {names}\n{check if sees_real_runtime else ''}\n{checks}"]
+
+
+def environment_of(_: pytest.Function) -> dict[str, str]:
+    return {"CUDASIM_DEVICES": str(devices)}
+
+
+def order_of_import(*names: str) -> Any:
     missing = [name for name in names if find_spec(name.partition(".")[0]) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    expect_passed(f"import {', '.join(names)}\n{checks}")
+    return pytest.param(names, marks=pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}"))
 
 
-def test_numba_sees_the_real_runtime(real_runtime: Path) -> None:
-    if find_spec("numba") is None or find_spec("cuda.bindings") is None:
-        pytest.skip("needs numba and cuda-bindings")
-    for names in ("rmm, numba.cuda", "numba.cuda, rmm"):
-        program = f"from cuda.bindings import runtime; assert runtime.cudaGetDeviceCount()[1] != {devices}"
-        expect_passed(f"import {names}\n{program}\n{checks}")
+@pytest.mark.parametrize(
+    "names",
+    [
+        order_of_import(*names)
+        for names in (*itertools.permutations(("rmm", "numba.cuda", "cupy")), ("torch", "rmm"), ("rmm", "torch"))
+    ],
+)
+def test_frameworks_can_be_imported_before_and_after(names: tuple[str, ...], done: Done) -> None:
+    assert (done.returncode, done.stdout) == (0, "passed\n"), done.stderr
+
+
+@pytest.mark.skipif(
+    find_spec("numba") is None or find_spec("cuda") is None or find_spec("cuda.bindings") is None,
+    reason="needs numba and cuda-bindings",
+)
+@pytest.mark.parametrize("names", [("rmm", "numba.cuda"), ("numba.cuda", "rmm")])
+def test_numba_sees_the_real_runtime(real_runtime: Path, names: tuple[str, ...], done: Done) -> None:
+    assert (done.returncode, done.stdout) == (0, "passed\n"), done.stderr
 
 
 @pytest.mark.parametrize("order", ["before", "after"])

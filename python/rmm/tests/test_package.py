@@ -147,8 +147,8 @@ assert level_enum is rmm.level_enum
         "import threading; t = threading.Thread(target=lambda: rmm.DeviceBuffer(size=3)); t.start()",
     ],
 )
-def test_processes_end_well(body: str) -> None:
-    run(f"import rmm\nc = rmm.mr.CudaMemoryResource()\n{body}")
+def test_processes_end_well(body: str, done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,13 @@ def test_processes_end_well(body: str) -> None:
         "rmm.mr.SpillResourceAdaptor(c, lambda n: 0, maximum=1, watermarks=[(0, 0, lambda n: None)])",
     ],
 )
-def test_processes_end_well_while_threads_allocate(resource: str) -> None:
+def test_processes_end_well_while_threads_allocate(resource: str, done: subprocess.CompletedProcess[str]) -> None:
     """Python ends such threads when they want the GIL, wherever in C++ they are."""
-    program = f"""
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def program_with_threads(resource: str) -> str:
+    return f"""
 import itertools, threading, rmm
 c = rmm.mr.CudaMemoryResource()
 resource = {resource}
@@ -180,7 +184,13 @@ for _ in range(2):
     threading.Thread(target=allocate, daemon=True).start()
 many.wait()
 """
-    run(program)
+
+
+def program_of(test: pytest.Function) -> list[str]:
+    ((name, value),) = test.callspec.params.items()
+    if name == "body":
+        return ["-c", f"import rmm\nc = rmm.mr.CudaMemoryResource()\n{value}"]
+    return ["-c", program_with_threads(str(value)) if name == "resource" else program_of_seed(int(str(value)))]
 
 
 seeds = range(10)
@@ -201,12 +211,12 @@ def test_each_of_two_modules_is_imported_first_by_some_process() -> None:
     assert pairs == set(itertools.permutations(ours + frameworks, 2))
 
 
-def program_of(test: pytest.Function) -> list[str]:
+def program_of_seed(seed: int) -> str:
     """Five processes at once, each of which imports everything in another order and ends."""
     missing = {name for name in frameworks if is_simulated or find_spec(name.partition(".")[0]) is None}
-    orders = orders_of_import(int(str(test.callspec.params["seed"])))
+    orders = orders_of_import(seed)
     orders = [[name for name in order if name not in missing] for order in orders]
-    program = f"""
+    return f"""
 import importlib, os
 
 children = []
@@ -225,7 +235,6 @@ else:
     ends = {{child: os.waitpid(child, 0)[1] for child in children}}
     assert not any(ends.values()), ends
 """
-    return ["-c", program]
 
 
 @pytest.mark.parametrize("seed", seeds)

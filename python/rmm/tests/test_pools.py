@@ -247,28 +247,36 @@ def test_the_order_of_recovery_can_be_changed(cuda: rmm.mr.CudaMemoryResource) -
     assert "remap" in rmm.mr.ElasticPoolMemoryResource().recovery_order
 
 
-@pytest.mark.parametrize("use", ["pool.recovery_order", "pool.check_capture = False"])
-def test_a_pool_that_grows_by_python_can_be_asked_meanwhile(use: str) -> None:
-    program = f"""
-import threading, time
-import rmm
+asked_while_growing = """
+    import threading, time
+    import rmm
 
-cuda = rmm.mr.CudaMemoryResource()
-is_growing = threading.Event()
+    cuda = rmm.mr.CudaMemoryResource()
+    is_growing = threading.Event()
 
-def allocate(size, stream):
-    is_growing.set()
-    time.sleep(0.5)  # meanwhile the other thread waits for the pool
-    return cuda.allocate(size, stream)
+    def allocate(size, stream):
+        is_growing.set()
+        time.sleep(0.5)  # meanwhile the other thread waits for the pool
+        return cuda.allocate(size, stream)
 
-pool = rmm.mr.PoolMemoryResource(rmm.mr.CallbackMemoryResource(allocate, cuda.deallocate), 0)
-thread = threading.Thread(target=lambda: rmm.DeviceBuffer(size=1 << 20, mr=pool))
-thread.start()
-is_growing.wait()
-{use}
-thread.join()
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CallbackMemoryResource(allocate, cuda.deallocate), 0)
+    thread = threading.Thread(target=lambda: rmm.DeviceBuffer(size=1 << 20, mr=pool))
+    thread.start()
+    is_growing.wait()
+    USE
+    thread.join()
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(use, marks=pytest.mark.program(asked_while_growing.replace("USE", use)), id=use)
+        for use in ("pool.recovery_order", "pool.check_capture = False")
+    ],
+)
+def test_a_pool_that_grows_by_python_can_be_asked_meanwhile(use: str, done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_failure_callback_makes_room(pool: rmm.mr.PoolMemoryResource) -> None:

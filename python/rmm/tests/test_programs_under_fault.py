@@ -16,6 +16,7 @@ driver = Path(__file__).resolve().parents[3] / "tests" / "reliability" / "progra
 if cuda_backend != "sim" or not driver.exists():
     pytest.skip("needs faults, which the simulator makes, and the repository", allow_module_level=True)
 
+takes_long = True
 programs = {path.stem: path for path in (Path(__file__).parent / "programs").glob("*.py")}
 needs = {"cuda_core_plug_in": "cuda.core", "dask_plug_in": "distributed", "numba_plug_in": "numba"}
 

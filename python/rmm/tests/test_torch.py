@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -796,30 +795,36 @@ def test_a_graph_computes_the_same_each_time_beside_other_work(done: Done) -> No
 # --- the error that PyTorch expects, by a stand-in for the library that has it
 
 
-@pytest.mark.parametrize("options", [[], ["-DOWN_CONSTRUCTOR"], None], ids=["of the base", "of its own", "not there"])
-def test_out_of_memory_is_the_error_of_pytorch(options: list[str] | None, tmp_path: Path) -> None:
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
-    if compiler is None:
-        pytest.skip("needs a C++ compiler")
+# Compiles the stand-in by the command in the arguments, whose last word is the file, and lets the library raise the error.
+with_stand_in = """
+import ctypes, os, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+import rmm, rmm.mr
+from rmm.allocators.torch import _library_path
+stand_in = ctypes.CDLL(os.path.abspath(sys.argv[-1]))
+allocate = ctypes.cast(ctypes.CDLL(_library_path).allocate, ctypes.c_void_p)
+rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB", "1MiB"))
+text = ctypes.create_string_buffer(4000)
+for _ in range(2):
+    print(stand_in.exception_of(allocate, ctypes.c_size_t(2 << 20), text, ctypes.c_size_t(4000)))
+print(stand_in.ended())
+print(text.value.decode())
+"""
+compiler = shutil.which(os.environ.get("CXX", "c++"))
+
+
+def program_of(test: pytest.Function) -> list[str]:
+    options: Any = test.callspec.params["options"]
     name = "libc10.so" if options is not None else "libother.so"
     source = Path(__file__).parent / "c10_stand_in" / "c10_stand_in.cpp"
-    command = [compiler, "-std=c++17", "-shared", "-fPIC", f"-Wl,-soname,{name}"]
-    subprocess.run([*command, *(options or []), source, "-o", tmp_path / name], check=True)
-    program = f"""
-        import ctypes, rmm, rmm.mr
-        from rmm.allocators.torch import _library_path
-        stand_in = ctypes.CDLL({str(tmp_path / name)!r})
-        allocate = ctypes.cast(ctypes.CDLL(_library_path).allocate, ctypes.c_void_p)
-        rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB", "1MiB"))
-        text = ctypes.create_string_buffer(4000)
-        for _ in range(2):
-            print(stand_in.exception_of(allocate, ctypes.c_size_t(2 << 20), text, ctypes.c_size_t(4000)))
-        print(stand_in.ended())
-        print(text.value.decode())
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], check=False, capture_output=True, text=True, timeout=300
-    )
+    command = [str(compiler), "-std=c++17", "-shared", "-fPIC", f"-Wl,-soname,{name}"]
+    return ["-c", with_stand_in, *command, *(options or []), str(source), "-o", name]
+
+
+@pytest.mark.skipif(compiler is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("options", [[], ["-DOWN_CONSTRUCTOR"], None], ids=["of the base", "of its own", "not there"])
+@pytest.mark.program(always=True)
+def test_out_of_memory_is_the_error_of_pytorch(options: list[str] | None, done: Done) -> None:
     assert done.returncode == 0, done.stderr
     kinds, text = done.stdout.split("\n", 3)[:3], done.stdout.split("\n", 3)[3]
     assert kinds == (["1", "1", "2"] if options is not None else ["3", "3", "0"])

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+takes_long = True
 project = Path(__file__).parent.parent
 extension_modules = [
     "rmm._cuda._runtime",
@@ -32,43 +33,49 @@ extension_modules = [
 ]
 
 
-def expect_satisfied(folder: Path, module: str, *arguments: object) -> None:
-    """Runs a tool in `folder`, where no file can hide the installed package."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+def tools(*commands: list[object]) -> pytest.MarkDecorator:
+    """A program that runs modules one after the other, in a folder where no file can hide the installed package."""
+    words = [[str(word) for word in command] for command in commands]
+    program = (
+        f"import subprocess, sys\nfor words in {words!r}: subprocess.run([sys.executable, '-m', *words], check=True)"
+    )
+    return pytest.mark.program(program)
+
+
+def needs(module: str) -> pytest.MarkDecorator:
+    reason = f"could not import {module!r}: No module named {module!r}"
+    return pytest.mark.skipif(find_spec(module) is None, reason=reason)
+
+
+Done = subprocess.CompletedProcess[str]
+config = ["--config-file", project / "pyproject.toml", "--cache-dir", "cache"]
+
+
+@needs("mypy")
+@tools(["mypy", *config, "-p", "rmm", "-p", "librmm"], ["mypy", *config, project / "tests"])
+def test_types_are_right(done: Done) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_types_are_right(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
-    config = ("--config-file", project / "pyproject.toml", "--cache-dir", tmp_path / "cache")
-    expect_satisfied(tmp_path, "mypy", *config, "-p", "rmm", "-p", "librmm")
-    expect_satisfied(tmp_path, "mypy", *config, project / "tests")
 
 
 @pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     reason="Cython tells other signatures where there is no stable ABI",
 )
-def test_stubs_tell_what_the_modules_have(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
-    expect_satisfied(
-        tmp_path,
-        "mypy.stubtest",
-        "--concise",
-        "--ignore-unused-allowlist",
-        "--mypy-config-file",
-        project / "pyproject.toml",
-        "--allowlist",
-        project / "tests" / "stubtest_allowlist.txt",
-        *extension_modules,
-    )
+@needs("mypy")
+@tools(
+    [
+        *("mypy.stubtest", "--concise", "--ignore-unused-allowlist", "--mypy-config-file", project / "pyproject.toml"),
+        *("--allowlist", project / "tests" / "stubtest_allowlist.txt", *extension_modules),
+    ]
+)
+def test_stubs_tell_what_the_modules_have(done: Done) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_style_is_kept(tmp_path: Path) -> None:
-    pytest.importorskip("ruff")
-    expect_satisfied(tmp_path, "ruff", "check", "--no-cache", project)
-    expect_satisfied(tmp_path, "ruff", "format", "--no-cache", "--check", project)
+@needs("ruff")
+@tools(["ruff", "check", "--no-cache", project], ["ruff", "format", "--no-cache", "--check", project])
+def test_style_is_kept(done: Done) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 user_script = """
@@ -85,12 +92,16 @@ def free_bytes(size: int) -> int:
 """
 
 
-def test_types_of_a_program_that_reads_the_report_are_right(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
+@needs("mypy")
+@pytest.mark.program(f"""
+    import pathlib, subprocess, sys
     for name, attribute in (("good.py", "asked_bytes"), ("bad.py", "no_such_attribute")):
-        (tmp_path / name).write_text(user_script.format(attribute=attribute))
-    cache = ("--cache-dir", tmp_path / "cache")
-    for options in ((), ("--strict",)):
-        expect_satisfied(tmp_path, "mypy", *cache, *options, "good.py")
-    with pytest.raises(AssertionError, match='"MemoryReport" has no attribute "no_such_attribute"'):
-        expect_satisfied(tmp_path, "mypy", *cache, "bad.py")
+        pathlib.Path(name).write_text({user_script!r}.format(attribute=attribute))
+    mypy = [sys.executable, "-m", "mypy", "--cache-dir", "cache"]
+    for options in ([], ["--strict"]):
+        subprocess.run([*mypy, *options, "good.py"], check=True)
+    assert subprocess.run([*mypy, "bad.py"]).returncode == 1
+""")
+def test_types_of_a_program_that_reads_the_report_are_right(done: Done) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"MemoryReport" has no attribute "no_such_attribute"' in done.stdout
