@@ -12,8 +12,10 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -51,7 +53,9 @@ def nothing_left_behind(
 longest_program = 900  # seconds
 
 Result = subprocess.CompletedProcess[str] | str  # the result of a program, or the reason to skip its test
-Started = dict[str | ModuleType, Future[Result]]  # by test, or by module
+Finish = Callable[[], subprocess.CompletedProcess[str]]  # runs the rest of a program that waits for its turn
+wait_for_turn = "input()\n"  # a line of such a program
+Started = dict[str | ModuleType, Future[Any]]  # by test, or by module: a future of Result or of str | Finish
 
 
 class Programs:
@@ -72,7 +76,18 @@ class Programs:
     ) -> Future[Result]:
         """Runs a program, with more variables in the environment. The result is the reason to skip it, if there is one."""
         return self._threads.submit(
-            lambda: reason_to_skip.result() or self._run([sys.executable, *arguments], folder, environment)
+            lambda: reason_to_skip.result() or self._finish(self._start(arguments, folder, environment))
+        )
+
+    def prepare(
+        self, arguments: Sequence[str], folder: Path, reason_to_skip: Future[str], environment: Mapping[str, str]
+    ) -> Future[str | Finish]:
+        """Starts a program that waits for its turn. The result is the reason to skip it, or what runs the rest of it."""
+        return self._threads.submit(
+            lambda: (
+                reason_to_skip.result()
+                or partial(self._finish, self._start(arguments, folder, environment, stdin=subprocess.PIPE))
+            )
         )
 
     def stop(self) -> None:
@@ -80,31 +95,39 @@ class Programs:
         for process in tuple(self._running):
             self._kill(process)
         self._threads.shutdown(cancel_futures=True)
+        for process in tuple(self._running):  # those whose turn has not come
+            self._finish(process)
 
-    def _run(
-        self, command: list[str], folder: Path, environment: Mapping[str, str]
-    ) -> subprocess.CompletedProcess[str]:
-        with subprocess.Popen(
-            command,
+    def _start(
+        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: int | None = None
+    ) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
             env={**self._environment, **environment},
             start_new_session=True,
-        ) as process:
-            self._running.add(process)
-            if self._is_over:
-                self._kill(process)
+        )
+        self._running.add(process)
+        if self._is_over:
+            self._kill(process)
+        return process
+
+    def _finish(self, process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+        with process:
             try:
-                output, errors = process.communicate(timeout=longest_program)
+                turn = None if process.stdin is None else "\n"
+                output, errors = process.communicate(turn, timeout=longest_program)
             except subprocess.TimeoutExpired:
                 self._kill(process)
                 output, errors = process.communicate()
                 errors += f"\nkilled: it took longer than {longest_program} s"
             finally:
                 self._running.discard(process)
-        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     @staticmethod
     def _kill(process: subprocess.Popen[str]) -> None:
@@ -117,14 +140,20 @@ def uses(test: pytest.Item, fixture: str) -> bool:
     return fixture in getattr(test, "fixturenames", ())
 
 
+def has_a_turn(test: pytest.Function) -> bool:
+    """Returns whether the test's program waits until it has the device alone. Simulated processes do not share one."""
+    return uses(test, "device_alone") and uses(test, "done") and not is_simulated
+
+
 def arguments_of(test: pytest.Function) -> Sequence[str]:
     marker = test.get_closest_marker("program")
     if marker is None or not marker.args:
         arguments: Sequence[str] | None = marker and marker.kwargs.get("arguments")
         return arguments or test.module.program_of(test)
     begin = marker.kwargs.get("begin", getattr(test.module, "begin", ""))
+    turn = wait_for_turn if has_a_turn(test) else ""
     options = marker.kwargs.get("options", ["-W", "ignore"])
-    return [*options, "-c", textwrap.dedent(begin) + textwrap.dedent(marker.args[0])]
+    return [*options, "-c", textwrap.dedent(begin) + turn + textwrap.dedent(marker.args[0])]
 
 
 def environment_of(test: pytest.Function) -> Mapping[str, str]:
@@ -141,8 +170,13 @@ def is_skipped(test: pytest.Function) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts those tests last that wait for programs: first those that wait for their own, then those that wait for all."""
     for test in items:
-        if test.get_closest_marker("program") and not uses(test, "done"):
+        marker = test.get_closest_marker("program")
+        if marker and not uses(test, "done"):
             raise pytest.UsageError(f"{test.nodeid} has a program and does not use the fixture `done`, which runs it")
+        if uses(test, "done") and uses(test, "device_alone") and not (marker and marker.args):
+            raise pytest.UsageError(
+                f"{test.nodeid} needs the device alone, so its program has to be the text of a marker"
+            )
     items.sort(
         key=lambda test: 2 if uses(test, "device_alone") else uses(test, "done") or uses(test, "done_for_module")
     )
@@ -154,7 +188,8 @@ def started_programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
 
     A test with the marker `program` runs that text after the marker's or the module's `begin`, with the marker's `options` of
     the interpreter, or with its `arguments` what they say. For the others the module's function `program_of` returns the
-    arguments of the interpreter.
+    arguments of the interpreter. If a test with such a text also uses `device_alone`, its program waits for its turn between
+    `begin` and the text, so `begin` must not use the device.
     A module with `reason_to_skip` skips them all if that returns one, except those whose marker says `always=True`.
     A module with `environment_of` adds the variables that it returns for a test, and the marker those of its `environment`.
     Tests that use `done_for_module` share the program whose arguments the module's function `program_of_module` returns.
@@ -178,10 +213,10 @@ def started_programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
             program = 'from numba import cuda; cuda.jit("void()")(lambda: None)'
             folder = tmp_path_factory.mktemp("program")
             started["kernels of Numba"] = programs.submit(["-W", "ignore", "-c", program], folder, no_reason, {})
-        for test in sorted(tests, key=lambda test: not getattr(test.module, "takes_long", False)):
+        for test in sorted(tests, key=lambda test: (has_a_turn(test), not getattr(test.module, "takes_long", False))):
             marker = test.get_closest_marker("program")
             always = marker is not None and marker.kwargs.get("always", False)
-            started[test.nodeid] = programs.submit(
+            started[test.nodeid] = (programs.prepare if has_a_turn(test) else programs.submit)(
                 arguments_of(test),
                 tmp_path_factory.mktemp("program"),
                 reason_to_skip=no_reason if always else reasons[test.module],
@@ -192,16 +227,18 @@ def started_programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
         programs.stop()
 
 
-def result_of(program: Future[Result]) -> subprocess.CompletedProcess[str]:
-    result = program.result()
+def result_of(program: Future[Any]) -> subprocess.CompletedProcess[str]:
+    result: Result | Finish = program.result()
     if isinstance(result, str):
         pytest.skip(result)
-    return result
+    return result() if callable(result) else result
 
 
 @pytest.fixture
 def done(request: pytest.FixtureRequest, started_programs: Started) -> subprocess.CompletedProcess[str]:
     """Returns the result of the test's program."""
+    if has_a_turn(request.node):
+        request.getfixturevalue("device_alone")
     return result_of(started_programs[request.node.nodeid])
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 from functools import cache
 from importlib.util import find_spec
 
@@ -14,14 +13,16 @@ import pytest
 
 from rmm._build_facts import cuda_backend
 
-begin = """
+imports = """
     import gc, os
     os.environ.setdefault("XLA_PYTHON_CLIENT_ALLOCATOR", "platform")
     import numpy as np
     import rmm, rmm.mr
     import jax, jax.numpy as jnp
     from rmm.pylibrmm.stream import Stream
+"""
 
+resources = """
     counted = rmm.mr.StatisticsResourceAdaptor(
         rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "64MiB", "1GiB"))
     rmm.mr.set_current_device_resource(counted)
@@ -35,6 +36,8 @@ begin = """
         return rmm.mr.available_device_memory()[0]
 """
 
+begin = imports + resources
+
 
 @cache
 def reason_to_skip() -> str:
@@ -47,13 +50,6 @@ def reason_to_skip() -> str:
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     found = subprocess.run([sys.executable, "-c", probe], env=environment, check=False, capture_output=True)
     return "" if found.returncode == 0 else "JAX finds no GPU"
-
-
-def run(program: str, **environment: str) -> None:
-    code = textwrap.dedent(begin) + textwrap.dedent(program)
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.program("""
@@ -116,90 +112,89 @@ begin_of_memory = """
 """
 
 
-@pytest.mark.usefixtures("device_alone")
-def test_the_platform_allocator_gives_memory_back() -> None:
-    if reason := reason_to_skip():
-        pytest.skip(reason)
-    run(
-        textwrap.dedent(begin_of_memory)
-        + textwrap.dedent("""
-        assert before - with_array >= 256 << 20, (before, with_array)
-        assert without_array - with_array >= 256 << 20, (with_array, without_array)
-        """)
-    )
+def program_alone(text: str, **environment: str) -> pytest.MarkDecorator:
+    """A program that has the device alone after its imports."""
+    return pytest.mark.program(resources + text, begin=imports, environment=environment)
 
 
 @pytest.mark.usefixtures("device_alone")
-def test_without_preallocation_jax_takes_what_it_needs_and_keeps_it() -> None:
-    if reason := reason_to_skip():
-        pytest.skip(reason)
-    run(
-        textwrap.dedent(begin_of_memory)
-        + textwrap.dedent("""
-        total = rmm.mr.available_device_memory()[1]
-        assert before > total * 0.5, (before, total)
-        assert without_array - with_array < 256 << 20, (with_array, without_array)
-        """),
-        XLA_PYTHON_CLIENT_ALLOCATOR="default",
-        XLA_PYTHON_CLIENT_PREALLOCATE="false",
-    )
+@program_alone(f"""{begin_of_memory}
+    assert before - with_array >= 256 << 20, (before, with_array)
+    assert without_array - with_array >= 256 << 20, (with_array, without_array)
+""")
+def test_the_platform_allocator_gives_memory_back(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.usefixtures("device_alone")
-def test_a_share_of_the_memory_is_set_aside_for_jax() -> None:
-    if reason := reason_to_skip():
-        pytest.skip(reason)
-    run(
-        """
-        total = rmm.mr.available_device_memory()[1]
-        before = free_bytes()
-        jnp.zeros(1000).block_until_ready()
-        taken = before - free_bytes()
-        assert 0.15 * total < taken < 0.35 * total, (taken, total)
-        """,
-        XLA_PYTHON_CLIENT_ALLOCATOR="default",
-        XLA_CLIENT_MEM_FRACTION="0.2",
-    )
+@program_alone(
+    f"""{begin_of_memory}
+    total = rmm.mr.available_device_memory()[1]
+    assert before > total * 0.5, (before, total)
+    assert without_array - with_array < 256 << 20, (with_array, without_array)
+    """,
+    XLA_PYTHON_CLIENT_ALLOCATOR="default",
+    XLA_PYTHON_CLIENT_PREALLOCATE="false",
+)
+def test_without_preallocation_jax_takes_what_it_needs_and_keeps_it(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.usefixtures("device_alone")
-def test_cuda_async_of_jax_and_ours_share_the_pool_of_the_driver() -> None:
-    if reason := reason_to_skip():
-        pytest.skip(reason)
-    run(
-        """
-        from cuda.bindings import driver, runtime
+@program_alone(
+    """
+    total = rmm.mr.available_device_memory()[1]
+    before = free_bytes()
+    jnp.zeros(1000).block_until_ready()
+    taken = before - free_bytes()
+    assert 0.15 * total < taken < 0.35 * total, (taken, total)
+    """,
+    XLA_PYTHON_CLIENT_ALLOCATOR="default",
+    XLA_CLIENT_MEM_FRACTION="0.2",
+)
+def test_a_share_of_the_memory_is_set_aside_for_jax(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
-        error, pool = runtime.cudaDeviceGetDefaultMemPool(0)
+
+@pytest.mark.usefixtures("device_alone")
+@program_alone(
+    """
+    from cuda.bindings import driver, runtime
+
+    error, pool = runtime.cudaDeviceGetDefaultMemPool(0)
+    assert error == runtime.cudaError_t.cudaSuccess
+
+    def in_use():
+        gc.collect()
+        jax.effects_barrier()
+        error, value = runtime.cudaMemPoolGetAttribute(pool, runtime.cudaMemPoolAttr.cudaMemPoolAttrUsedMemCurrent)
         assert error == runtime.cudaError_t.cudaSuccess
+        return int(value)
 
-        def in_use():
-            gc.collect()
-            jax.effects_barrier()
-            error, value = runtime.cudaMemPoolGetAttribute(pool, runtime.cudaMemPoolAttr.cudaMemPoolAttrUsedMemCurrent)
-            assert error == runtime.cudaError_t.cudaSuccess
-            return int(value)
-
-        jnp.zeros(1000).block_until_ready()
-        before = in_use()
-        x = jnp.zeros(64 << 20, jnp.uint8).block_until_ready()
-        assert in_use() - before >= 64 << 20, (before, in_use())
-        shared = rmm.mr.CudaAsyncViewMemoryResource(pool)
-        before = in_use()
-        buffer = rmm.DeviceBuffer(size=1 << 20, mr=shared)
-        assert in_use() - before >= 1 << 20
-        """,
-        XLA_PYTHON_CLIENT_ALLOCATOR="cuda_async",
-        XLA_PYTHON_CLIENT_PREALLOCATE="false",
-    )
+    jnp.zeros(1000).block_until_ready()
+    before = in_use()
+    x = jnp.zeros(64 << 20, jnp.uint8).block_until_ready()
+    assert in_use() - before >= 64 << 20, (before, in_use())
+    shared = rmm.mr.CudaAsyncViewMemoryResource(pool)
+    before = in_use()
+    buffer = rmm.DeviceBuffer(size=1 << 20, mr=shared)
+    assert in_use() - before >= 1 << 20
+    """,
+    XLA_PYTHON_CLIENT_ALLOCATOR="cuda_async",
+    XLA_PYTHON_CLIENT_PREALLOCATE="false",
+)
+def test_cuda_async_of_jax_and_ours_share_the_pool_of_the_driver(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
-def test_arrays_of_jax_on_the_host_become_buffers() -> None:
-    run(
-        """
-        for array in (jnp.arange(6.0).reshape(2, 3), jnp.arange(6, dtype=jnp.bfloat16), jnp.zeros((0, 3))):
-            assert rmm.DeviceBuffer.from_device(array).tobytes() == np.asarray(array).tobytes()
-        """,
-        JAX_PLATFORMS="cpu",
-    )
+@pytest.mark.program(
+    """
+    for array in (jnp.arange(6.0).reshape(2, 3), jnp.arange(6, dtype=jnp.bfloat16), jnp.zeros((0, 3))):
+        assert rmm.DeviceBuffer.from_device(array).tobytes() == np.asarray(array).tobytes()
+    """,
+    environment={"JAX_PLATFORMS": "cpu"},
+    always=True,
+)
+def test_arrays_of_jax_on_the_host_become_buffers(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr

@@ -7,13 +7,12 @@ free.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +24,9 @@ begin = """
     import rmm.sleep
     from rmm._build_facts import cuda_backend
     from rmm.allocators.torch_memory_saver import torch_memory_saver
+"""
 
+on_device = """
     MiB = 1 << 20
     big = (64 if cuda_backend == "sim" else 512) * MiB
     slack = 16 * MiB  # memory that the driver takes for graphs and page tables
@@ -384,72 +385,35 @@ programs = {
 
 with_kernels = ("cuda_graph", "graph_over_memory_that_sleeps", "rl_loop", "training_in_a_region", "vllm")
 
-# Runs each program in a process that begins where PyTorch is imported, since that takes most of the time of a short program.
-server = """
-import os, signal, sys
-import torch
-
-for line in sys.stdin:
-    program, errors, folder = line.rstrip("\\n").split("\\t")
-    process = os.fork()
-    if process == 0:
-        signal.alarm(120)
-        os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
-        os.chdir(folder)
-        with open(program) as file:
-            code = compile(file.read(), program, "exec")
-        exec(code, {"__name__": "__main__"})
-        sys.exit()
-    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
-"""
+simulate = ["-m", "rmm", "simulate"] if cuda_backend == "sim" else []
 
 
-class Runner:
-    """A process that has imported PyTorch, and that runs programs."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        python = [sys.executable, *(["-m", "rmm", "simulate"] if cuda_backend == "sim" else [])]
-        self._process = subprocess.Popen(
-            [*python, "-W", "ignore", "-c", server],
-            cwd=folder,
-            env={**os.environ, "CUDASIM_MEMORY": "1GiB"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, program: str) -> tuple[int, str]:
-        """Return the exit status, and what it wrote to standard error."""
-        file, errors = self._folder / "program.py", self._folder / "errors"
-        file.write_text(program)
-        errors.write_text("")
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(file, errors, self._folder, sep="\t", file=self._process.stdin, flush=True)
-        return int(self._process.stdout.readline()), errors.read_text()
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+@cache
+def reason_to_skip() -> str:
+    """Returns why PyTorch cannot be tested here; empty if it can."""
     if find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed")
-    runs = Runner(tmp_path_factory.mktemp("torch"))
-    status, _ = runs.run("import torch; raise SystemExit(0 if torch.cuda.is_available() else 77)")
-    if status == 0:
-        yield runs
-    runs.close()
-    if status != 0:
-        pytest.skip("PyTorch finds no GPU")
+        return "PyTorch is not installed"
+    probe = "import torch; raise SystemExit(0 if torch.cuda.is_available() else 77)"
+    found = subprocess.run([sys.executable, "-P", *simulate, "-c", probe], check=False, capture_output=True)
+    return "" if found.returncode == 0 else "PyTorch finds no GPU"
+
+
+def case(name: str) -> Any:
+    """A program that has the device alone after its imports."""
+    text = textwrap.dedent(on_device) + textwrap.dedent(programs[name])
+    options = [*simulate, "-W", "ignore"]
+    first = "import torch._dynamo  # as optimizers do, which takes seconds\n" if "optimizer" in programs[name] else ""
+    program = pytest.mark.program(
+        text, begin=first + textwrap.dedent(begin), options=options, environment={"CUDASIM_MEMORY": "1GiB"}
+    )
+    needs_kernels = pytest.mark.skipif(
+        cuda_backend == "sim" and name in with_kernels and find_spec("torch") is not None,
+        reason="needs a GPU: the simulator runs no kernels",
+    )
+    return pytest.param(name, marks=[program, needs_kernels])
 
 
 @pytest.mark.usefixtures("device_alone")
-@pytest.mark.parametrize("name", programs)
-def test_memory_of_pytorch_sleeps(name: str, runner: Runner) -> None:
-    if cuda_backend == "sim" and name in with_kernels:
-        pytest.skip("needs a GPU: the simulator runs no kernels")
-    status, errors = runner.run(textwrap.dedent(begin) + textwrap.dedent(programs[name]))
-    assert status == 0, errors
+@pytest.mark.parametrize("name", [case(name) for name in programs])
+def test_memory_of_pytorch_sleeps(name: str, done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
