@@ -4,12 +4,17 @@
 // runs, divided by the difference of their times, is the cost of one operation.
 
 #include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/error.hpp>
 #include <rmm/device_uvector.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/pinned_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+
+#include <cuda_runtime_api.h>
 
 #include <array>
 #include <cstddef>
@@ -99,6 +104,24 @@ void run(char const* what, long times)
         use(ptr);
         resource->deallocate(ptr, 256, stream);
       });
+    } else if (std::strcmp(what, "foreign") == 0) {
+      cudaStream_t foreign{};
+      RMM_CUDA_TRY(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking));
+      rmm::cuda_stream_view const view{foreign};
+      repeat([&] {
+        void* const ptr = resource->allocate(256, view);
+        use(ptr);
+        resource->deallocate(ptr, 256, view);
+      });
+      RMM_CUDA_TRY(cudaStreamDestroy(foreign));
+    } else if (std::strcmp(what, "arena") == 0) {
+      rmm::mr::arena_memory_resource<rmm::mr::cuda_memory_resource> arena{&cuda, std::size_t{1} << 30U};
+      auto* const resource_of_arena = hidden(&arena);
+      repeat([&] {
+        void* const ptr = resource_of_arena->allocate(std::size_t{1} << 20U, stream);
+        use(ptr);
+        resource_of_arena->deallocate(ptr, std::size_t{1} << 20U, stream);
+      });
     } else if (std::strcmp(what, "middle") == 0) {
       replace_middle_sizes(*resource, stream, times);
     } else if (std::strcmp(what, "uvector") == 0) {
@@ -110,7 +133,9 @@ void run(char const* what, long times)
       repeat([] { use(rmm::mr::get_current_device_resource()); });
     } else {
       std::fprintf(
-        stderr, "INSTRUCTION_BUDGET: %s is none of pair, middle, uvector, getter, pinned-1, pinned-65536\n", what);
+        stderr,
+        "INSTRUCTION_BUDGET: %s is none of pair, foreign, arena, middle, uvector, getter, pinned-1, pinned-65536\n",
+        what);
       std::exit(2);
     }
   }
@@ -122,7 +147,7 @@ void run(char const* what, long times)
 int main(int argc, char** argv)
 {
   if (argc != 3) {
-    std::fputs("INSTRUCTION_BUDGET <pair|middle|uvector|getter|pinned-1|pinned-65536> <times>\n", stderr);
+    std::fputs("INSTRUCTION_BUDGET <pair|foreign|arena|middle|uvector|getter|pinned-1|pinned-65536> <times>\n", stderr);
     return 2;
   }
   try {

@@ -22,6 +22,8 @@ from pathlib import Path
 
 MEASURED = {
     "pair": "256 B allocated and freed through a device_memory_resource*",
+    "foreign": "256 B allocated and freed on a stream of cudaStreamCreate(), whose id is asked for",
+    "arena": "1 MiB allocated and freed in an arena",
     "middle": "one of 100 blocks of 64 KiB to 1 MiB freed, another allocated",
     "uvector": "device_uvector<int>(1000) made and destroyed",
     "getter": "get_current_device_resource()",
@@ -53,6 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Counts the instructions of the hot calls under callgrind.")
     parser.add_argument("program", type=Path, help="INSTRUCTION_BUDGET")
     parser.add_argument("--budget", type=float, default=150, help="most instructions of a pair (%(default)g)")
+    parser.add_argument("--foreign-budget", type=float, default=650, help="most instructions of a pair on a foreign stream (%(default)g)")
+    parser.add_argument("--arena-budget", type=float, default=300, help="most instructions of a pair in an arena (%(default)g)")
     parser.add_argument("--middle-budget", type=float, default=830, help="most instructions of a replacement of middle sizes (%(default)g)")
     parser.add_argument("--holes-factor", type=float, default=1.05,
                         help="largest ratio of the cost with many holes to that with one (%(default)g)")
@@ -67,6 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{figures[what]:8.1f} instructions: {text}")
     budgets = {
         "pair": options.budget,
+        "foreign": options.foreign_budget,
+        "arena": options.arena_budget,
         "middle": options.middle_budget,
         "pinned-65536": options.holes_factor * figures["pinned-1"],
     }

@@ -21,7 +21,7 @@ import os, sys
 what, times = sys.argv[-2], int(sys.argv[-1])
 if os.environ.get("CUDASIM_MODE") != "stepped":
     sys.exit("not stepped")
-each = {"pair": 140, "middle": 800, "uvector": 220, "getter": 7, "pinned-1": 400, "pinned-65536": 420}[what]
+each = {"pair": 140, "foreign": 550, "arena": 270, "middle": 800, "uvector": 220, "getter": 7, "pinned-1": 400, "pinned-65536": 420}[what]
 print(f"==1== Collected : {1000 + each * times}", file=sys.stderr)
 """
 
@@ -56,11 +56,12 @@ class InstructionBudget(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("139.5", text)
 
-    def test_fails_above_the_budget_of_middle_sizes(self) -> None:
-        status, text = self.run_main("--valgrind", self.make_tool(STAND_IN), "--middle-budget", "799")
-        self.assertEqual(status, 1)
-        self.assertIn("`middle`", text)
-        self.assertEqual(self.run_main("--valgrind", self.make_tool(STAND_IN), "--middle-budget", "inf")[0], 0)
+    def test_fails_above_the_other_budgets(self) -> None:
+        for what, too_little in (("foreign", "549"), ("arena", "269"), ("middle", "799")):
+            status, text = self.run_main("--valgrind", self.make_tool(STAND_IN), f"--{what}-budget", too_little)
+            self.assertEqual(status, 1)
+            self.assertIn(f"`{what}`", text)
+            self.assertEqual(self.run_main("--valgrind", self.make_tool(STAND_IN), f"--{what}-budget", "inf")[0], 0)
 
     def test_accepts_exactly_the_budget(self) -> None:
         self.assertEqual(self.run_main("--valgrind", self.make_tool(STAND_IN), "--budget", "140")[0], 0)

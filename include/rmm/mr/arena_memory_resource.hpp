@@ -118,7 +118,7 @@ class arena_memory_resource final : public detail::suballocator {
   [[nodiscard]] RMM_OUT_OF_LINE void* allocate_slow(std::size_t bytes, std::size_t rounded, cuda_stream_view stream)
   {
     auto const turns = ladder_.turns();
-    void* const ptr  = heap_.try_allocate_slow(rounded, stream);
+    void* const ptr  = heap_.try_allocate_after_local(rounded, stream);
     return ptr != nullptr ? ptr : climb_or_throw(bytes, rounded, stream, turns);
   }
 

@@ -92,7 +92,7 @@ class fixed_size_memory_resource : public detail::suballocator, public detail::u
   [[nodiscard]] RMM_OUT_OF_LINE void* allocate_slow(std::size_t bytes, cuda_stream_view stream)
   {
     auto const turns  = ladder_.turns();
-    void* const block = heap_.try_allocate_slow(block_size_, stream);
+    void* const block = heap_.try_allocate_after_local(block_size_, stream);
     return block != nullptr ? block : climb_or_throw(bytes, stream, turns);
   }
 

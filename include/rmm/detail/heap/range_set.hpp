@@ -433,7 +433,7 @@ class range_set {
   static constexpr std::size_t bin_words = (std::size_t{52} << bins_per_doubling_bits) / 64 + 1;
 
   static constexpr unsigned good_looks    = 64;
-  static constexpr unsigned high_looks    = 32;
+  static constexpr unsigned high_looks    = 16;
   static constexpr unsigned largest_looks = 1024;
   static constexpr std::size_t few = 8;  // with at most so many nodes for each range, a set is walked node by node
 

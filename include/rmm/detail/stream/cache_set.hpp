@@ -397,9 +397,8 @@ class basic_cache_set {
     taken_range taken{};
     if (bytes <= refill_bytes_ / 2) {
       // Takes a small range whole, unless memory is plenty. Otherwise cuts from a high range.
-      auto const fit = from.ranges().good_fit(bytes);
-      if (fit == 0) { return false; }
-      bool const takes_whole = !is_plenty_ && fit <= refill_bytes_;
+      auto const fit         = is_plenty_ ? 0 : from.ranges().good_fit(bytes);
+      bool const takes_whole = fit != 0 && fit <= refill_bytes_;
       size                   = takes_whole ? fit : refill_bytes_;
       taken                  = takes_whole ? from.ranges().take_good(size) : from.ranges().take_highest(size);
       if (!taken) { size = bytes; }

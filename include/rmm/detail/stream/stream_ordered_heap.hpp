@@ -102,6 +102,14 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate(std::size_t bytes, cuda_stream_view stream)
   {
     if (void* const ptr = try_allocate_local(bytes, stream)) { return ptr; }
+    return try_allocate_after_local(bytes, stream);
+  }
+
+  /// The rest of try_allocate() after try_allocate_local().
+  [[nodiscard]] RMM_OUT_OF_LINE void* try_allocate_after_local(std::size_t bytes, cuda_stream_view stream)
+  {
+    // The slow path would ask for the id, too.
+    if (void* const ptr = try_allocate_nonblocking(bytes, stream, true)) { return ptr; }
     return try_allocate_slow(bytes, stream);
   }
 
@@ -118,23 +126,26 @@ class basic_stream_ordered_heap {
   }
 
   /// Takes a block from the thread's own cache without a lock, without coalescing, and without calls of CUDA other than the two questions
-  /// that mr/detail/immediate_resource.hpp allows. Returns null, and changes nothing, if that is impossible.
-  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept
+  /// that mr/detail/immediate_resource.hpp allows. Returns null, and changes nothing, if that is impossible. Only if `may_end_capture` is
+  /// set, it asks for the id of a stream that it has not asked for a capture, which would invalidate one.
+  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_nonblocking(std::size_t bytes,
+                                                                 cuda_stream_view stream,
+                                                                 bool may_end_capture = false) noexcept
   {
     if (bytes - 1 >= largest_request) { return nullptr; }
-    auto key  = stream.value();
-    bool runs = false;
+    auto key     = stream.value();
+    bool may_ask = may_end_capture;
     if (slow_path_.takes_allocation(key)) {
       auto const reasons = slow_path_.reasons_for(slow_path::any_to_allocate, key);
-      runs               = reasons == slow_path::checks_captures && is_known_to_run(key);
+      bool const runs    = reasons == slow_path::checks_captures && is_known_to_run(key);
       if (reasons != 0 && !runs) { return nullptr; }
-      key = caches_.key_of(key);
+      may_ask = may_ask || runs;
+      key     = caches_.key_of(key);
     }
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);
     if (cache == nullptr || caches_.is_large(bytes)) { return nullptr; }
-    // is_current() may ask for the stream's id, which would invalidate a capture.
-    if (runs ? !cache->is_current() : !cache->is_trusted()) { return nullptr; }
+    if (may_ask ? !cache->is_current() : !cache->is_trusted()) { return nullptr; }
     cache_entered const inside{*cache};
     if (!inside) { return nullptr; }
     try {
@@ -232,7 +243,7 @@ class basic_stream_ordered_heap {
   /// If the capture was not announced, that is until the heap is destroyed, which is logged once.
   RMM_ALWAYS_INLINE void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
-    if (!try_deallocate_local(ptr, bytes, stream)) { deallocate_slow(ptr, bytes, stream); }
+    if (!try_deallocate_local(ptr, bytes, stream)) { deallocate_after_local(ptr, bytes, stream); }
   }
 
   /// The short path of deallocate(). Returns false, and changes nothing, in the cases in which try_allocate_local() returns null.
@@ -269,6 +280,12 @@ class basic_stream_ordered_heap {
     cache_entered const inside{*cache};
     if (!inside || cache->makes_fence_due(bytes)) { return false; }
     return bytes > small_block_limit ? cache->try_add_recent(ptr, bytes) : cache->try_push(ptr, bytes / heap_granule);
+  }
+
+  /// The rest of deallocate() after try_deallocate_local().
+  RMM_OUT_OF_LINE void deallocate_after_local(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  {
+    if (!try_deallocate_nonblocking(ptr, bytes, stream)) { deallocate_slow(ptr, bytes, stream); }
   }
 
   /// The slow path of deallocate(): memory of graphs, the cache with coalescing, or a store.

@@ -308,7 +308,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
 
   [[nodiscard]] RMM_OUT_OF_LINE void* allocate_slow(std::size_t bytes, cuda_stream_view stream)
   {
-    void* const ptr = heap_.try_allocate_nonblocking(bytes, stream);
+    void* const ptr = heap_.try_allocate_nonblocking(bytes, stream, true);  // allocate_blocking() asks for the id, too
     return ptr != nullptr ? ptr : allocate_blocking(bytes, stream);
   }
 

@@ -88,6 +88,13 @@ class shadow_ranges {
     return highest;
   }
 
+  /// Returns the number of ranges that have at least `bytes` bytes.
+  [[nodiscard]] std::size_t count_of(std::size_t bytes) const
+  {
+    return static_cast<std::size_t>(
+      std::count_if(ranges_.begin(), ranges_.end(), [&](auto const& each) { return each.second.bytes >= bytes; }));
+  }
+
   /// Returns whether these addresses are the end of a range.
   [[nodiscard]] bool are_an_end(detail::address_range wanted) const
   {
