@@ -115,7 +115,9 @@ TEST_F(TorchMemory, NothingIsNothing)
 {
   auto const resource = std::make_shared<rmm::test::watched_upstream>();
   owners().set(0, resource);
-  torch->deallocate(nullptr, 0, 0, stream->value());
+  void* const nothing = torch->allocate(0, 0, stream->value());
+  EXPECT_EQ(nothing, nullptr);
+  torch->deallocate(nothing, 0, 0, stream->value());
   EXPECT_TRUE(resource->calls.empty());
 }
 

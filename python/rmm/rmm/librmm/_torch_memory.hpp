@@ -173,6 +173,7 @@ class torch_memory {
   [[nodiscard]] void* allocate(std::size_t bytes, int device, cudaStream_t stream)
   {
     rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
+    if (bytes == 0) { return nullptr; }  // PyTorch never frees it, so the resource would count a block too many
     graphs.announce(device, stream);
     free_postponed();
     auto& usage = of(device).usage;
@@ -186,7 +187,7 @@ class torch_memory {
       usage.count_failure();
       torch_error::throw_out_of_memory(failure_text(bytes, device) + error.what());
     }
-    if (ptr == nullptr) { return ptr; }  // 0 bytes were requested
+    if (ptr == nullptr) { return ptr; }
     rmm::detail::scope_guard give_back{[&]() noexcept { origin->deallocate(ptr, bytes, view); }};
     blocks_.add(ptr, {origin, bytes, device});
     if (!usage.try_take(bytes)) {
