@@ -82,7 +82,10 @@ class Programs:
     def prepare(
         self, arguments: Sequence[str], folder: Path, reason_to_skip: Future[str], environment: Mapping[str, str]
     ) -> Future[str | Finish]:
-        """Starts a program that waits for its turn. The result is the reason to skip it, or what runs the rest of it."""
+        """Starts a program that waits for its turn. The result is the reason to skip it, or what runs the rest of it.
+
+        Such programs start beside all others, and keep what they have imported until their turn.
+        """
         return self._threads.submit(
             lambda: (
                 reason_to_skip.result()

@@ -108,6 +108,15 @@ def test_memory_goes_back_to_the_resource_that_allocated_it(client: Any, small_p
     assert other.allocation_counts.current_bytes == 0
 
 
+@pytest.mark.parametrize("size", [0, 5])
+def test_the_buffer_of_cpp_has_the_stream_too(client: Any, size: int, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    stream = Stream()
+    handle = stream.__cuda_stream__()[1]
+    assert client.stream_in_cpp(rmm.DeviceBuffer(size=size, stream=stream)) == handle
+    assert client.stream_in_cpp(type.__call__(rmm.DeviceBuffer, size=size, stream=stream)) == handle
+    assert client.stream_in_cpp(rmm.DeviceBuffer(stream=stream)) == handle
+
+
 def test_bytes_are_copied_by_c_functions(client: Any) -> None:
     assert client.buffer_of_bytes(b"abc") == b"abcabcabc"
 

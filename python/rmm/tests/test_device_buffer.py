@@ -16,6 +16,7 @@ from random import Random
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -129,6 +130,14 @@ def test_direct_calls_keep_no_reference_to_their_arguments() -> None:
         with pytest.raises(TypeError):
             rmm.DeviceBuffer(size=size, stream=stream, other=stream)  # type: ignore[call-arg]
     assert (sys.getrefcount(size), sys.getrefcount(stream)) == before
+
+
+def test_a_direct_call_does_not_pass_over_a_mock() -> None:
+    seen = []
+    with mock.patch.object(rmm.DeviceBuffer, "__init__", lambda _, **arguments: seen.append(arguments)):
+        rmm.DeviceBuffer(size=5)
+    assert seen == [{"size": 5}]
+    assert rmm.DeviceBuffer(size=5).size == 5
 
 
 def test_a_call_of_a_derived_class_makes_an_object_of_it() -> None:

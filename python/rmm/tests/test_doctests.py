@@ -46,7 +46,7 @@ modules = [
 
 # Prints what is wrong with the examples of each module in its arguments. They share an interpreter, which imports PyTorch.
 program = """
-import doctest, gc, importlib, inspect, json, os, sys, warnings
+import doctest, gc, importlib, inspect, json, os, sys, threading, warnings
 import rmm, rmm.mr
 from rmm._build_facts import cuda_backend
 
@@ -68,7 +68,7 @@ def run(name, report):
 warnings.simplefilter("error")
 problems = {name: [] for name in sys.argv[1:]}
 for name, wrong in problems.items():
-    sys.unraisablehook = lambda unraisable: wrong.append(repr(unraisable))
+    sys.unraisablehook = threading.excepthook = lambda lost: wrong.append(repr(lost))
     os.mkdir(name)
     os.chdir(name)
     free_before = rmm.mr.available_device_memory()[0]

@@ -267,7 +267,7 @@ class basic_stream_ordered_heap {
                                                                   std::size_t bytes,
                                                                   cuda_stream_view stream) noexcept
   {
-    if (bytes - 1 >= largest_request) { return false; }
+    if (bytes - 1 >= largest_request || !is_of_this_process()) { return false; }
     auto key = stream.value();
     if (slow_path_.takes_deallocation(key)) {
       auto const reasons = slow_path_.reasons_for(slow_path::any, key);

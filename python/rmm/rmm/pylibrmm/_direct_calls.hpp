@@ -82,6 +82,28 @@ using direct_call_reader = direct_call (*)(PyObject*);
   return 0;
 }
 
+/// The functions that make objects of a class.
+struct object_makers {
+  void* new_;
+  void* init;
+};
+
+[[nodiscard]] inline object_makers makers_of(PyObject* cls)
+{
+  auto* const type = reinterpret_cast<PyTypeObject*>(cls);
+  return {PyType_GetSlot(type, Py_tp_new), PyType_GetSlot(type, Py_tp_init)};
+}
+
+/// Those of the class that was given a direct call, at that time.
+inline object_makers first_makers{};
+
+/// Whether `__new__` or `__init__` of that class have been replaced, as by a mock. A direct call would pass them over.
+[[nodiscard]] inline bool is_changed(PyObject* cls)
+{
+  auto const now = makers_of(cls);
+  return now.new_ != first_makers.new_ || now.init != first_makers.init;
+}
+
 /// Makes calls of `cls` call `function`, unless they already call another one directly. Calls of derived classes stay as they are. Returns
 /// whether calls are direct now. Requires the GIL.
 inline bool set_direct_call(PyObject* cls, direct_call function) noexcept
@@ -95,6 +117,7 @@ inline bool set_direct_call(PyObject* cls, direct_call function) noexcept
 #else
   constexpr auto offset = offsetof(PyTypeObject, tp_vectorcall);
 #endif
+  first_makers      = makers_of(cls);
   auto* const field = reinterpret_cast<char*>(cls) + offset;
   std::memcpy(field, &function, sizeof function);
   if (read(cls) == function) { return true; }

@@ -45,6 +45,7 @@ cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
 
 cdef extern from "pylibrmm/_direct_calls.hpp" namespace "rmm_python":
     size_t positional_arguments(size_t count)
+    bool is_changed(PyObject* cls)
     object call_with_dict(PyObject* cls, PyObject* const* arguments, size_t count, PyObject* names)
     bool set_direct_call(object cls, object (*function)(PyObject*, PyObject* const*, size_t, PyObject*)) noexcept
 
@@ -825,8 +826,8 @@ cdef int device_of_buffer(DeviceBuffer buffer) except *:
 cdef DeviceBuffer allocated(size_t size, Stream stream):
     """Makes `DeviceBuffer(size=size, stream=stream)`, but faster: without passing arguments by name."""
     cdef DeviceBuffer made = without_memory(stream)
-    if size != 0 and not fill_at_once(made, size):
-        fill_with(made, size)
+    if not fill_at_once(made, size):
+        fill_with(made, size)  # also sets the stream of an empty buffer
     return made
 
 
@@ -857,7 +858,7 @@ cdef object call_directly(PyObject* cls, PyObject* const* arguments, size_t coun
     cdef PyObject* stream = <PyObject*>_default_stream
     cdef PyObject* name
     cdef Py_ssize_t i
-    if positional_arguments(count) != 0:
+    if positional_arguments(count) != 0 or is_changed(cls):
         return call_with_dict(cls, arguments, count, names)
     for i in range(0 if names == NULL else PyTuple_Size(<object>names)):
         name = PyTuple_GetItem(<object>names, i)

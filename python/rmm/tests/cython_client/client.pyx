@@ -91,6 +91,10 @@ def buffer_that_is_said_to_be_of_the_current_resource(size_t size, DeviceMemoryR
     return DeviceBuffer.c_from_unique_ptr(move(made))
 
 
+def stream_in_cpp(DeviceBuffer buffer):
+    return <uintptr_t>buffer.c_obj.get().stream().value()
+
+
 def buffer_of_defaults(size_t size):
     cdef unique_ptr[old_device_buffer] made = make_unique[old_device_buffer](size, cuda_stream_default)
     return OldDeviceBuffer.c_from_unique_ptr(move(made))

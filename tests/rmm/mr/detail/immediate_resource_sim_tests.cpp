@@ -20,8 +20,12 @@
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -104,6 +108,20 @@ TEST_F(ImmediateResourceSim, RefusesAForeignStreamWhoseHandleMayBeRecycled)
   warm.warm_up(stream);
   EXPECT_FALSE(warm.serves(stream));
   ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+/// A thread that exists only in the parent may hold a lock that the cache needs.
+TEST_F(ImmediateResourceSim, GivesAForkedChildsBlocksToNoCacheOfItsParent)
+{
+  warm_pool warm{MiB};
+  void* const ptr  = warm.pool.allocate(warm.size, warm.stream);
+  auto const child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) { ::_Exit(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream) ? 1 : 0); }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  warm.pool.deallocate(ptr, warm.size, warm.stream);
 }
 
 TEST_F(ImmediateResourceSim, ServesNeitherZeroBytesNorTooMany)
