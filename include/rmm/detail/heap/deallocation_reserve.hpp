@@ -8,6 +8,7 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <vector>
@@ -36,32 +37,21 @@ class deallocation_reserve {
   deallocation_reserve(deallocation_reserve const&)            = delete;
   deallocation_reserve& operator=(deallocation_reserve const&) = delete;
 
-  /// Takes `count` claims. Returns false, and changes nothing, if host memory for their places runs out.
+  /// Takes `count` claims. Returns false, and changes nothing, if host memory for their places runs out. Takes the lock only then, or to
+  /// get more places.
   [[nodiscard]] bool try_claim(std::size_t count) noexcept
   {
-    detail::mutex_lock const lock{mutex_};
-    auto const wanted = claimed_ + count;
-    RMM_ASSERT(wanted >= claimed_);
-    if (wanted > places_.capacity()) {
-      try {
-        places_.reserve(wanted +
-                        detail::max(least_growth, wanted / 8));  // untouched places take no memory of the machine
-      } catch (std::exception const&) {
-        return false;
-      }
+    while (!try_claim_place(count)) {
+      if (!try_add_places(count)) { return false; }
     }
-    claimed_ = wanted;
-    RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
     return true;
   }
 
   /// Returns `count` claims.
   void release(std::size_t count) noexcept
   {
-    detail::mutex_lock const lock{mutex_};
-    RMM_ASSERT(count <= claimed_ && places_.size() <= claimed_ - count);
-    claimed_ -= count;
-    RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
+    [[maybe_unused]] auto const before = claimed_.fetch_sub(count, std::memory_order_relaxed);
+    RMM_ASSERT(count <= before);
   }
 
   /// Keeps a freed block in the place of its claim, which was not returned.
@@ -69,7 +59,7 @@ class deallocation_reserve {
   {
     detail::mutex_lock const lock{mutex_};
     RMM_ASSERT(block.bytes != 0);
-    RMM_ASSERT(places_.size() < claimed_ && places_.size() < places_.capacity());
+    RMM_ASSERT(places_.size() < claimed() && places_.size() < places_.capacity());
     places_.push_back(block);
     waiting_bytes_ += block.bytes;
     RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
@@ -81,12 +71,12 @@ class deallocation_reserve {
   void take(TryPlace&& try_place) noexcept
   {
     detail::mutex_lock const lock{mutex_};
-    RMM_ASSERT(places_.size() <= claimed_);
+    RMM_ASSERT(places_.size() <= claimed());
     while (!places_.empty() && try_place(places_.back())) {
-      RMM_ASSERT(waiting_bytes_ >= places_.back().bytes && claimed_ != 0);
+      RMM_ASSERT(waiting_bytes_ >= places_.back().bytes && claimed() != 0);
       waiting_bytes_ -= places_.back().bytes;
       places_.pop_back();
-      --claimed_;
+      release(1);
     }
     RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
   }
@@ -99,11 +89,7 @@ class deallocation_reserve {
     for (auto const block : places_) { visit(block); }
   }
 
-  [[nodiscard]] std::size_t claimed() const noexcept
-  {
-    detail::mutex_lock const lock{mutex_};
-    return claimed_;
-  }
+  [[nodiscard]] std::size_t claimed() const noexcept { return claimed_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] std::size_t waiting() const noexcept
   {
@@ -134,11 +120,41 @@ class deallocation_reserve {
       if (block.bytes == 0) { return false; }  // D3
       bytes += block.bytes;
     }
-    return places_.size() <= claimed_ && claimed_ <= places_.capacity() && bytes == waiting_bytes_;  // D1, D3
+    auto const claims = claimed();
+    return places_.size() <= claims && claims <= places_.capacity() && bytes == waiting_bytes_;  // D1, D3
   }
 
-  mutable detail::mutex mutex_;
-  std::size_t claimed_{};
+  /// Takes `count` claims if there are as many places without one.
+  [[nodiscard]] bool try_claim_place(std::size_t count) noexcept
+  {
+    auto claims = claimed_.load(std::memory_order_relaxed);
+    while (claims + count <= place_count_.load(std::memory_order_relaxed)) {
+      if (claimed_.compare_exchange_weak(claims, claims + count, std::memory_order_relaxed)) { return true; }
+    }
+    return false;
+  }
+
+  /// Makes room for `count` claims more. Other threads may take them first.
+  [[nodiscard]] bool try_add_places(std::size_t count) noexcept
+  {
+    detail::mutex_lock const lock{mutex_};
+    auto const wanted = claimed() + count;
+    RMM_ASSERT(wanted >= count);
+    if (wanted <= places_.capacity()) { return true; }
+    try {
+      places_.reserve(wanted +
+                      detail::max(least_growth, wanted / 8));  // untouched places take no memory of the machine
+    } catch (std::exception const&) {
+      return false;
+    }
+    place_count_.store(places_.capacity(), std::memory_order_relaxed);
+    return true;
+  }
+
+  // Order: the two numbers guard no other data. There are never fewer places: who reads an old number takes the lock, and reads again.
+  std::atomic<std::size_t> claimed_{0};
+  std::atomic<std::size_t> place_count_{0};
+  mutable detail::mutex mutex_;  // guards what follows
   std::size_t waiting_bytes_{};
   std::vector<address_range> places_;
 };

@@ -840,10 +840,10 @@ class range_set {
 
   // --- host memory ---
 
-  /// Returns the least number of slots for a capacity: 1.5 for each range in a small set, 2 in a large one, where a miss costs more.
+  /// Returns the least number of slots for a capacity: 1.5 for each range in a small set, 2.5 in a large one, where a miss costs more.
   [[nodiscard]] static constexpr std::size_t least_slots(std::size_t capacity) noexcept
   {
-    return capacity <= most_rebuilt ? capacity + capacity / 2 : 2 * capacity;
+    return capacity + capacity / 2 + (capacity <= most_rebuilt ? 0 : capacity);
   }
 
   /// For the least sufficient number of slots that is a power of two, which is less than twice the sufficient number.

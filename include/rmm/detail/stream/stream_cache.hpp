@@ -745,7 +745,7 @@ class stream_cache {
   };
 
   // Members that each hit needs, together in few cache lines.
-  biased_lock lock_;
+  alignas(64) biased_lock lock_;
   std::atomic<bool> has_ended_{false};
   bool is_lasting_;
   std::int32_t frees_left_;                 // until the next event; negative if the event could not be recorded

@@ -255,9 +255,9 @@ class basic_stream_ordered_heap {
     auto* const cache = caches_.find_local(stream.value());
     if (cache == nullptr || !cache->lock().try_enter()) { return false; }
     bool const pushed = cache->try_push(ptr, (bytes + heap_granule - 1) / heap_granule);
-    bool const due    = cache->is_fence_due();
+    bool const due    = pushed && cache->is_fence_due();
     cache->lock().leave();
-    if (pushed && due) { fence_in_turn(*cache); }
+    if (due) { fence_in_turn(*cache); }
     return pushed;
   }
 

@@ -16,8 +16,9 @@ namespace detail {
 /// the allocation.
 ///
 /// A call cannot take part in a deadlock, whatever lock the caller holds, because it waits for no other thread:
-///  - It takes no lock. If another thread has locked this thread out of its cache (see biased_lock.hpp), the call fails at once. The
-///    other thread waits until a call that has begun is over. This takes a few instructions and none of the caller's locks.
+///  - It takes no lock but that of the deallocation_reserve, and this only to get host memory for more claims: the last lock in every order.
+///    If another thread has locked this thread out of its cache (see biased_lock.hpp), the call fails at once. The other thread waits
+///    until a call that has begun is over. This takes a few instructions and none of the caller's locks.
 ///  - It calls nothing that the program supplied (upstream, callbacks, error handlers) but the global operator new, and logs nothing.
 ///  - It asks CUDA at most two questions: whether the stream captures, and which stream the handle names. The driver answers both
 ///    at once, even while other threads wait in the driver, for example for room in the queue of that stream

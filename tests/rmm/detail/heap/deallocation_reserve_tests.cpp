@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -77,6 +78,28 @@ TEST(DeallocationReserve, AnyThreadMayReturnAClaim)
   }
   for (auto& each : threads) { each.join(); }
   EXPECT_EQ(reserve.claimed(), 0U);
+}
+
+TEST(DeallocationReserve, HasAPlaceForEachClaimWhileThreadsTakeThem)
+{
+  deallocation_reserve reserve;
+  std::atomic<int> running{4};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int n = 0; n < 2000; ++n) {
+        EXPECT_TRUE(reserve.try_claim(3));
+        reserve.put({4096, 256});
+        reserve.release(1);
+      }
+      --running;
+    });
+  }
+  while (running != 0) { EXPECT_TRUE(reserve.check_invariants()); }
+  for (auto& each : threads) { each.join(); }
+  EXPECT_EQ(reserve.claimed(), 16'000U);
+  EXPECT_EQ(reserve.waiting(), 8'000U);
+  EXPECT_TRUE(reserve.check_invariants());
 }
 
 }  // namespace
