@@ -165,6 +165,11 @@ def environment_of(test: pytest.Function) -> Mapping[str, str]:
     return {**of_module, **(marker.kwargs.get("environment", {}) if marker else {})}
 
 
+def takes_long(test: pytest.Function) -> bool:
+    marker = test.get_closest_marker("program")
+    return bool(marker and marker.kwargs.get("takes_long")) or getattr(test.module, "takes_long", False)
+
+
 def is_skipped(test: pytest.Function) -> bool:
     """Returns whether a mark skips the test."""
     return any(mark.name == "skip" or (mark.name == "skipif" and mark.args[0] is True) for mark in test.iter_markers())
@@ -196,7 +201,8 @@ def started_programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
     A module with `reason_to_skip` skips them all if that returns one, except those whose marker says `always=True`.
     A module with `environment_of` adds the variables that it returns for a test, and the marker those of its `environment`.
     Tests that use `done_for_module` share the program whose arguments the module's function `program_of_module` returns.
-    These programs start first, then those of modules that say `takes_long = True`, so that none of them runs alone at the end.
+    These programs start first, then those whose marker says `takes_long=True` or whose module does, so that none of them runs
+    alone at the end.
     """
     tests = [test for test in request.session.items if isinstance(test, pytest.Function) and not is_skipped(test)]
     shared = {test.module for test in tests if uses(test, "done_for_module")}
@@ -216,7 +222,7 @@ def started_programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
             program = 'from numba import cuda; cuda.jit("void()")(lambda: None)'
             folder = tmp_path_factory.mktemp("program")
             started["kernels of Numba"] = programs.submit(["-W", "ignore", "-c", program], folder, no_reason, {})
-        for test in sorted(tests, key=lambda test: (has_a_turn(test), not getattr(test.module, "takes_long", False))):
+        for test in sorted(tests, key=lambda test: (has_a_turn(test), not takes_long(test))):
             marker = test.get_closest_marker("program")
             always = marker is not None and marker.kwargs.get("always", False)
             started[test.nodeid] = (programs.prepare if has_a_turn(test) else programs.submit)(

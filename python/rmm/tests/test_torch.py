@@ -563,7 +563,8 @@ def test_what_pytorch_refuses_for_such_allocators(done: Done) -> None:
 
 
 @needs_kernels
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     import multiprocessing
     from pathlib import Path
 
@@ -585,7 +586,9 @@ def test_what_pytorch_refuses_for_such_allocators(done: Done) -> None:
         child.start()
         assert answers.get(timeout=300) == 1000
         child.join()
-""")
+""",
+    takes_long=True,
+)
 def test_a_tensor_is_shared_through_an_elastic_pool(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
@@ -712,6 +715,7 @@ def test_a_pool_of_pytorch_takes_its_segments_from_rmm(done: Done) -> None:
     child.join()
     """,
     begin=resources,
+    takes_long=True,
 )
 def test_a_tensor_of_such_a_pool_is_shared_with_another_process(done: Done) -> None:
     assert done.returncode == 0, done.stderr
@@ -756,14 +760,17 @@ print(train())
 
 
 @needs_kernels
-@pytest.mark.program(f"""
+@pytest.mark.program(
+    f"""
     import os, subprocess, sys
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # makes results reproducible
     code = {"import torch" + training!r}
     theirs = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     exec(code)
     print(theirs.communicate()[0])
-""")
+""",
+    takes_long=True,
+)
 def test_a_model_has_the_same_losses_as_on_the_allocator_of_pytorch(done: Done) -> None:
     assert done.returncode == 0, done.stderr
     ours, theirs = done.stdout.splitlines()[:2]
