@@ -456,7 +456,8 @@ run_suite() {
   if [[ $name == matrix* || $name == *" in turn" ]]; then less=("${LESS[@]}"); fi
   if [[ $preset == test ]]; then less=("${FEW[@]}"); fi
   if [[ $preset == cuda ]]; then gpus=(--resource-spec-file "$folder/resource_spec.json"); fi
-  if ! configure_preset "$preset" "$folder" -DRMM_UNITE_TESTS=ON "$@"; then
+  # Nobody debugs these programs.
+  if ! configure_preset "$preset" "$folder" -DRMM_UNITE_TESTS=ON "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g0 -DNDEBUG" "$@"; then
     status="not configured"
   elif ! build_folder "$folder"; then
     status="not built"
