@@ -473,21 +473,28 @@ run_suite() {
 # numba-cuda cannot be imported by a free-threaded Python.
 is_free_threaded() { "$PYTHON" -c 'import sys, sysconfig; sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED"))'; }
 
+python_suite_folder() { if wants --all; then echo "$BUILD_DIR/python-$1"; else echo "$BUILD_DIR/test/python-$1"; fi; }
+
+# python_suite_environment BACKEND: makes the virtual environment of run_python_suite.
+python_suite_environment() {
+  local neighbours=()
+  if wants --all && [[ $1 == sim ]] && ! is_free_threaded; then neighbours=("${PYTHON_NEIGHBOURS[@]}"); fi
+  python_environment "$(python_suite_folder "$1")/environment" "${neighbours[@]}"
+}
+
 # run_python_suite BACKEND: builds the Python package for cuda or sim, runs its tests, and notes how they ended.
 run_python_suite() {
-  local backend="$1" folder="$BUILD_DIR/python-$1" begin=$SECONDS status=passed neighbours=() arguments=()
+  local backend="$1" folder begin=$SECONDS status=passed arguments=()
+  folder="$(python_suite_folder "$backend")"
   if ! wants --all; then  # compiled quickly, with the tests that need no other package
-    folder="$BUILD_DIR/test/python-$backend"
     configure_quickly
     arguments=(--config-settings=cmake.build-type=Debug --config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O0
       --config-settings=cmake.define.RMM_UNITE_TESTS=ON "${QUICK_ARGUMENTS[@]/#-D/--config-settings=cmake.define.}")
-  elif [[ $backend == sim ]] && ! is_free_threaded; then
-    neighbours=("${PYTHON_NEIGHBOURS[@]}")
   fi
   say "=== python $backend"
   rm -rf "$folder/reports"
   mkdir -p "$folder/reports"
-  if ! python_environment "$folder/environment" "${neighbours[@]}"; then
+  if ! python_suite_environment "$backend"; then
     status="no environment: pip has to get ${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]}"
   elif ! install_python_package "$backend" "$folder" "" "${arguments[@]}"; then
     status="not built"
@@ -762,18 +769,31 @@ configure_quickly() {
   if command -v ld.lld >/dev/null; then QUICK_ARGUMENTS+=(-DCMAKE_{EXE,SHARED,MODULE}_LINKER_FLAGS=-fuse-ld=lld); fi
 }
 
+# begin_environments BACKEND [RELEASE of RAPIDS]: makes the virtual environments of later suites while another one compiles, because pip takes
+# a minute with one processor. A suite whose environment is missing after end_environments tries again.
+begin_environments() {
+  {
+    python_suite_environment "$1" || true
+    if [[ $# -gt 1 ]] && ! is_free_threaded; then rapids_environment "$2" "$BUILD_DIR/rapids/environment-$2"; fi
+  } >/dev/null 2>&1 &
+  # shellcheck disable=SC2064 # the job of now
+  trap "kill $! 2>/dev/null || true" EXIT
+}
+
+end_environments() {
+  wait
+  trap - EXIT
+}
+
 # The functional tests: each once, compiled as quickly as can be.
 run_functional_tests() {
   local backend=sim
   if gpu_visible; then backend=cuda; fi
-  python_environment "$BUILD_DIR/test/python-$backend/environment" >/dev/null 2>&1 &  # run_python_suite tries again if that fails
-  # shellcheck disable=SC2064 # the job of now
-  trap "kill $! 2>/dev/null || true" EXIT
+  begin_environments "$backend"
   configure_quickly
   run_suite test test "$BUILD_DIR/test" "${QUICK_ARGUMENTS[@]}"
   if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
-  wait
-  trap - EXIT
+  end_environments
   run_python_suite "$backend"
 }
 
@@ -795,10 +815,14 @@ run_tests_of() {
 }
 
 run_all_tests() {
+  local backend=sim release="${RAPIDS_RELEASES[$(count_of_turns) % ${#RAPIDS_RELEASES[@]}]}"  # one, because each takes a minute
+  if gpu_visible; then backend=cuda; fi
+  begin_environments "$backend" "$release"
   run_suite sim sim "$BUILD_DIR/sim" -DBUILD_BENCHMARKS=ON -DRMM_BUILD_PTDS_TESTS=STREAMS
   if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
-  if gpu_visible; then run_python_suite cuda; else run_python_suite sim; fi
-  run_rapids_suites "${RAPIDS_RELEASES[$(count_of_turns) % ${#RAPIDS_RELEASES[@]}]}"  # a minute each
+  end_environments
+  run_python_suite "$backend"
+  run_rapids_suites "$release"
   run_next_turn
 }
 
