@@ -905,8 +905,21 @@ check_functions() {
   "$folder/bin/python" -B "$REPOSITORY/tools/check_functions.py"
 }
 
+# wait_for PROCESS FILE: prints what the process wrote to the file. Its status is that of the process.
+wait_for() {
+  local status=0
+  wait "$1" || status=$?
+  cat "$2"
+  return "$status"
+}
+
 check() {
+  local tests_of_tools
   CHECKS_FAILED=()
+  mkdir -p "$BUILD_DIR"
+  # Beside checks that use one processor.
+  python3 -m unittest discover -q -s "$REPOSITORY/tools/tests" -p '*_test.py' >"$BUILD_DIR/tests_of_tools.log" 2>&1 &
+  tests_of_tools=$!
   run_check "scripts" check_scripts
   run_check "formatting" check_format
   run_check "compatibility" python3 "$REPOSITORY/tools/check_compatibility.py"
@@ -914,8 +927,8 @@ check() {
   run_check "sizes of functions" check_functions
   run_check "prose" python3 "$REPOSITORY/tools/check_prose.py"
   run_check "subjects of commits" python3 "$REPOSITORY/tools/check_commits.py"
-  run_check "tests of the tools" python3 -m unittest discover -q -s "$REPOSITORY/tools/tests" -p '*_test.py'
-  run_check "cost of headers" python3 "$REPOSITORY/tools/header_cost.py" --seconds --jobs "$JOBS"
+  run_check "tests of the tools" wait_for "$tests_of_tools" "$BUILD_DIR/tests_of_tools.log"
+  run_check "cost of headers" python3 "$REPOSITORY/tools/header_cost.py" --jobs "$JOBS"
   run_check "headers alone" python3 "$REPOSITORY/tools/check_headers.py" --jobs "$JOBS" --cache "$BUILD_DIR/check_headers.json"
   if [[ ${#CHECKS_FAILED[@]} -gt 0 ]]; then
     say "check failed: $(IFS=,; echo "${CHECKS_FAILED[*]}")"
