@@ -391,11 +391,16 @@ class registry {
     }
   }
 
-  [[nodiscard]] device_async_resource_ref read(std::atomic<std::uintptr_t> const& ref) const noexcept
+  [[nodiscard]] RMM_ALWAYS_INLINE device_async_resource_ref read(std::atomic<std::uintptr_t> const& ref) const noexcept
   {
     auto const word = ref.load(std::memory_order_acquire);
-    if (word == 0) { return device_async_resource_ref{initial_}; }
-    if ((word & is_ref) == 0) { return device_async_resource_ref{reinterpret_cast<device_memory_resource*>(word)}; }
+    if ((word & is_ref) != 0) { return read_registered(ref, word); }
+    return device_async_resource_ref{word == 0 ? initial_ : reinterpret_cast<device_memory_resource*>(word)};
+  }
+
+  [[nodiscard]] RMM_OUT_OF_LINE device_async_resource_ref read_registered(std::atomic<std::uintptr_t> const& ref,
+                                                                          std::uintptr_t word) const noexcept
+  {
     auto const* const registered = to_registered(word);
     auto const state             = registered->state();
     auto const words             = registered->words<ref_words::count_of<device_async_resource_ref>>();
