@@ -127,6 +127,20 @@ class stream_cache {
     if (ends_ != nullptr) { trusted_ends_ = ends_->load(std::memory_order_acquire); }
   }
 
+  // A cache begins at a cache line. Without alignas: programs may lack the aligned operator new (-fno-aligned-new), and tests let the plain
+  // one fail.
+  [[nodiscard]] static void* operator new(std::size_t bytes)
+  {
+    auto const memory = reinterpret_cast<std::uintptr_t>(::operator new(bytes + cache_line));
+    auto* const begin = reinterpret_cast<void*>((memory / cache_line + 1) * cache_line);  // NOLINT
+    *memory_of(begin) = memory;
+    return begin;
+  }
+  static void operator delete(void* ptr) noexcept
+  {
+    ::operator delete(reinterpret_cast<void*>(*memory_of(ptr)));  // NOLINT
+  }
+
   [[nodiscard]] biased_lock& lock() noexcept { return lock_; }
   [[nodiscard]] cudaStream_t stream() const noexcept { return name_.handle; }
   [[nodiscard]] cudaStream_t key() const noexcept { return name_.key; }
@@ -524,6 +538,7 @@ class stream_cache {
   [[nodiscard]] bool check_invariants() const noexcept;
 
  private:
+  static constexpr std::size_t cache_line          = 64;
   static constexpr std::size_t recent_looks        = 4;
   static constexpr std::size_t coalesced_at_a_time = 24;  // enough that all have coalesced long before the next fence
   static constexpr std::size_t moves_at_once       = 64;
@@ -535,6 +550,12 @@ class stream_cache {
   static constexpr std::size_t requests_before_keeping = 16;
   static constexpr std::size_t most_requests_counted   = 64;
   static constexpr std::size_t sizes_counted           = 4;
+
+  /// The place of the address that the memory of a cache has, just below the cache.
+  [[nodiscard]] static std::uintptr_t* memory_of(void* cache) noexcept
+  {
+    return static_cast<std::uintptr_t*>(cache) - 1;
+  }
 
   [[nodiscard]] RMM_COLD bool ask_identity() noexcept
   {
@@ -745,7 +766,7 @@ class stream_cache {
   };
 
   // Members that each hit needs, together in few cache lines.
-  alignas(64) biased_lock lock_;
+  biased_lock lock_;
   std::atomic<bool> has_ended_{false};
   bool is_lasting_;
   std::int32_t frees_left_;                 // until the next event; negative if the event could not be recorded

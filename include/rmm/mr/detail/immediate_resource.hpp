@@ -15,10 +15,10 @@ namespace detail {
 /// Python uses them to allocate while it holds the GIL, the interpreter's lock. To release the GIL and take it back costs as much as
 /// the allocation.
 ///
-/// A call cannot take part in a deadlock, whatever lock the caller holds, because it waits for no other thread:
-///  - It takes no lock but that of the deallocation_reserve, and this only to get host memory for more claims: the last lock in every order.
-///    If another thread has locked this thread out of its cache (see biased_lock.hpp), the call fails at once. The other thread waits
-///    until a call that has begun is over. This takes a few instructions and none of the caller's locks.
+/// A call cannot take part in a deadlock, whatever lock the caller holds (but one that a replaced operator new takes):
+///  - It takes no lock, unless the deallocation_reserve needs more host memory: then that lock, around the global operator new. If another
+///    thread has locked this thread out of its cache (see biased_lock.hpp), the call fails at once. The other thread waits until a call
+///    that has begun is over. This takes a few instructions and none of the caller's locks.
 ///  - It calls nothing that the program supplied (upstream, callbacks, error handlers) but the global operator new, and logs nothing.
 ///  - It asks CUDA at most two questions: whether the stream captures, and which stream the handle names. The driver answers both
 ///    at once, even while other threads wait in the driver, for example for room in the queue of that stream
