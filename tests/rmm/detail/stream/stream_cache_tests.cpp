@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,17 @@ struct StreamCache : ::testing::Test {
   stream_cache::stream_name const another{name.handle, name.key, name.identity + 1, 0};
   stream_cache cache{name, nullptr, true, limits};
 };
+
+TEST_F(StreamCache, BeginsAtACacheLine)
+{
+  std::vector<std::unique_ptr<stream_cache>> caches;
+  std::vector<std::unique_ptr<char[]>> others;  // so that the caches do not lie at equal distances
+  for (std::size_t i = 0; i != 16; ++i) {
+    others.push_back(std::make_unique<char[]>(16 * i + 1));
+    caches.push_back(std::make_unique<stream_cache>(name, nullptr, true, limits));
+    EXPECT_EQ(address(caches.back().get()) % 64, 0U);
+  }
+}
 
 // --- stacks
 
