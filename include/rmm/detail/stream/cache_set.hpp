@@ -224,7 +224,13 @@ class basic_cache_set {
   /// Whether the cache holds more than its share, or a range that is large. Called by the owner.
   [[nodiscard]] bool has_to_flush(stream_cache const& cache) const noexcept
   {
-    return cache.is_flushing() || has_too_much(cache) || has_too_many(cache) || has_large_range(cache);
+    return flushes_all(cache) || has_too_many(cache) || has_large_range(cache);
+  }
+
+  /// Whether flush() moves all memory of a cache, that in its stacks too.
+  [[nodiscard]] bool flushes_all(stream_cache const& cache) const noexcept
+  {
+    return cache.is_flushing() || has_too_much(cache);
   }
 
   /// Whether a cache holds more than its share. The share is smaller for a cache that frees more than it allocates, because it hardly
@@ -449,7 +455,7 @@ class basic_cache_set {
     auto& ranges = cache.ranges();
     if (cache.is_flushing() || has_too_many(cache) || shared_.is_behind()) { shared_.poll(polls_in_passing); }
     if (!has_to_flush(cache)) { return; }
-    cache.set_flushing(cache.is_flushing() || has_too_much(cache));
+    cache.set_flushing(flushes_all(cache));
     if (cache.is_flushing()) { cache.empty_stacks(); }
     auto* const store               = shared_.find_or_make(cache.identity(), cache.device());
     auto const most                 = detail::min(ranges.count(), most_moved);

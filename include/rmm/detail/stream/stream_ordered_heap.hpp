@@ -709,6 +709,7 @@ class basic_stream_ordered_heap {
         if (!caches_.fence_current(cache)) { return; }
         caches_.count_eager_fence();
         if (!caches_.has_to_flush(cache) && !shared_.is_behind()) { return; }
+        if (caches_.flushes_all(cache)) { cache.empty_stacks(); }  // takes long, so before the lock
       }
     }
     // The handle names a new stream, which made some of these frees. No event can cover the frees of the old one.
