@@ -278,14 +278,21 @@ class range_set {
     RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || validate(seams));
   }
 
-  /// Removes all ranges, and keeps the host memory. O(ranges).
+  /// Removes all ranges, and keeps the host memory. O(ranges). Writes what names a range, but does not read it: another thread may have
+  /// written it last, and then each read is a cache miss that has to be waited for.
   void clear() noexcept
   {
-    for_each_node([&](index at) { erase(at); });
+    for_each_node([&](index at) {
+      slot_of(node_at(at).begin) = {};
+      slot_of(node_at(at).end()) = {};
+    });
+    for (auto bin = next_filled_bin(0); bin != bin_count; bin = next_filled_bin(bin + 1)) { word_at(bin) = none; }
+    for (; filled_words_ != 0; filled_words_ &= filled_words_ - 1) { filled_bins_[lowest_bit(filled_words_)] = 0; }
     spare_       = none;
     unused_      = first_node;
+    count_       = 0;
     total_bytes_ = 0;
-    RMM_ASSERT(empty() && filled_words_ == 0);
+    RMM_ASSERT(next_filled_bin(0) == bin_count);
     RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_sound());
   }
 
@@ -415,7 +422,7 @@ class range_set {
   struct node {
     std::uintptr_t begin;
     std::uint64_t epoch;
-    std::size_t bytes;  // 0: not in use
+    std::size_t bytes;  // 0: a spare node
     index link;         // the word that names this node in the list of its bin
     index next_by_begin;
     index next;  // in the bin; for an unused node, the next unused one
@@ -700,7 +707,7 @@ class range_set {
 
   // --- whole ranges ---
 
-  /// Calls visit(index) for each range; visit() may erase it. A set that had very many more ranges is walked by its bins.
+  /// Calls visit(index) for each range. A set that had very many more ranges is walked by its bins.
   template <class Visit>
   void for_each_node(Visit&& visit) const
   {
@@ -712,11 +719,7 @@ class range_set {
       return;
     }
     for (auto bin = next_filled_bin(0); bin != bin_count; bin = next_filled_bin(bin + 1)) {
-      for (auto at = head_of(bin); at != none;) {
-        auto const next = node_at(at).next;
-        visit(at);
-        at = next;
-      }
+      for (auto at = head_of(bin); at != none; at = node_at(at).next) { visit(at); }
     }
   }
 
@@ -731,12 +734,12 @@ class range_set {
     RMM_ASSERT(count_ < capacity_ && range.bytes != 0);
     auto at = spare_;
     if (at != none) {
+      RMM_ASSERT(node_at(at).bytes == 0);
       spare_ = node_at(at).next;
     } else {
       at = unused_;
       unused_ += node_units;
     }
-    RMM_ASSERT(node_at(at).bytes == 0);
     ++count_;
     node_at(at).begin = range.begin;
     node_at(at).bytes = range.bytes;
@@ -875,17 +878,19 @@ class range_set {
   [[nodiscard]] inline bool try_get_room(std::size_t capacity) noexcept;
   inline void split_slot() noexcept;
 
+  // What only growth changes comes first, then what each range that comes or goes changes: two threads that move ranges through one set in
+  // turn share few cache lines.
   growing_memory nodes_;
   growing_memory slots_;
-  std::size_t room_{};  // the number of ranges that a large set has addresses for; 0 if the set is small
-  std::uint64_t filled_words_{};
   std::uint64_t unsplit_below_{};  // smaller hashes belong to slots that are not split
   unsigned hash_shift_{};          // for the other hashes; one more for those
-  index spare_{};                  // the first of the nodes that were used before and are not now
-  index unused_{first_node};       // this node and those above were never used
-  std::size_t count_{};
+  std::size_t room_{};             // the number of ranges that a large set has addresses for; 0 if the set is small
   std::size_t capacity_{};
+  index spare_{};             // the first of the nodes that were used before and are not now
+  index unused_{first_node};  // this node and those above are not in use, whatever they hold
+  std::size_t count_{};
   std::size_t total_bytes_{};
+  std::uint64_t filled_words_{};
   std::array<std::uint64_t, bin_words> filled_bins_{};
 };
 

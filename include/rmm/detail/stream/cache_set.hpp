@@ -198,7 +198,7 @@ class basic_cache_set {
   void set_block_bytes(std::size_t bytes) noexcept
   {
     block_bytes_.store(bytes, std::memory_order_relaxed);
-    no_run_of_ = range_set::no_limit;
+    forget_no_run();
     set_limits();
   }
 
@@ -253,8 +253,10 @@ class basic_cache_set {
   /// Cost  adds up at most 16 stores a call on average: if the heap has more, only each n-th call adds them up.
   void note_scarcity() noexcept
   {
-    if (++calls_since_sum_ * stores_a_call < shared_.stores().size()) { return; }
-    calls_since_sum_  = 0;
+    if (auto const stores = shared_.stores().size(); stores > stores_a_call) {
+      if (++calls_since_sum_ * stores_a_call < stores) { return; }
+      calls_since_sum_ = 0;
+    }
     auto const eighth = block_bytes() / 8;
     auto const stored = shared_.fenced_bytes();
     bool const scarce = is_scarce_ ? stored <= most_eighths_if_scarce * eighth : stored < eighth && is_shared();
@@ -383,7 +385,7 @@ class basic_cache_set {
   void reopen(stream_cache* cache) noexcept
   {
     if (cache == nullptr) { return; }
-    no_run_of_ = range_set::no_limit;
+    forget_no_run();
     cache->lock().end_keeping_out();
   }
 
@@ -637,7 +639,7 @@ class basic_cache_set {
 
   void note_live(stream_cache* cache, std::int64_t bytes) noexcept
   {
-    if (bytes < 0) { no_run_of_ = range_set::no_limit; }
+    if (bytes < 0) { forget_no_run(); }
     if (cache != nullptr) {
       cache->note_live(bytes);
     } else {
@@ -705,6 +707,12 @@ class basic_cache_set {
     caches.retire(cache, is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream())));
   }
 
+  /// Notes that memory has come, or that a cache is open. Seldom writes: each call of another thread would miss the cache line.
+  void forget_no_run() noexcept
+  {
+    if (are_closed()) { no_run_of_ = range_set::no_limit; }
+  }
+
   [[nodiscard]] RMM_COLD stream_cache* make(thread_caches& mine, cudaStream_t stream) noexcept
   {
     drop_ended(mine);
@@ -724,7 +732,7 @@ class basic_cache_set {
       if (is_per_thread_stream(stream)) { thread_caches::retire_before_own_stream_ends(); }
       detail::mutex_lock const lock{mutex_};
       caches_.push_back(std::move(made));
-      no_run_of_ = range_set::no_limit;
+      forget_no_run();
       cache->set_place(caches_.size() - 1);
       set_limits();
       undo.dismiss();

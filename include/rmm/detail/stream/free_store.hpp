@@ -208,15 +208,15 @@ class basic_free_store {
 
   std::uint64_t identity_;
   int device_;
+  range_set ranges_;
   std::uint64_t newest_{};
   std::uint64_t least_epoch_{};  // no range has a lower epoch, whatever is noted in the set
+  std::vector<fence> fences_;    // a queue behind the dropped fences; std::deque would add 2,200 lines to the header
+  std::size_t dropped_{};        // at the beginning of fences_, and without an event; never all of them
+  std::vector<address_range> unfenced_;
   std::uint64_t noted_epoch_{};
   bool wait_noted_{false};
   std::size_t next_looked_at_{};
-  range_set ranges_;
-  std::vector<address_range> unfenced_;
-  std::vector<fence> fences_;  // a queue behind the dropped fences; std::deque would add 2,200 lines to the header
-  std::size_t dropped_{};      // at the beginning of fences_, and without an event; never all of them
 };
 
 using free_store = basic_free_store<void>;
