@@ -97,12 +97,6 @@ template <class Iterator, class Predicate>
   return first;
 }
 
-template <class Iterator>
-void reverse(Iterator first, Iterator last)
-{
-  for (; first != last && first != --last; ++first) { std::swap(*first, *last); }
-}
-
 /// Returns the first element that is not before `value`.
 template <class Iterator, class T, class Before>
 [[nodiscard]] Iterator lower_bound(Iterator first, Iterator last, T const& value, Before is_before)

@@ -82,17 +82,6 @@ TEST(Algorithms, CopyMayOverlap)
   EXPECT_EQ(detail::copy(none, none, none), none);
 }
 
-TEST(Algorithms, ReverseMatchesTheStandard)
-{
-  for (std::size_t count = 0; count != 5; ++count) {
-    auto all      = numbers(count, 100, 1);
-    auto expected = all;
-    std::reverse(expected.begin(), expected.end());
-    detail::reverse(all.begin(), all.end());
-    EXPECT_EQ(all, expected);
-  }
-}
-
 TEST(Algorithms, BoundsMatchTheStandard)
 {
   auto const less = [](int lhs, int rhs) { return lhs < rhs; };
