@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <array>
@@ -135,7 +136,6 @@ class byte_reader {
 /// What the entries of several functions have in common: a "common information entry" (CIE) of `.eh_frame`.
 struct common_frame_information {
   bool is_known{false};
-  bool has_augmentation{false};
   std::uint64_t code_unit{};
   std::int64_t data_unit{};
   byte_reader program{nullptr, nullptr};
@@ -150,7 +150,6 @@ struct common_frame_information {
     auto const* const names = reinterpret_cast<char const*>(entry.position());
     while (!entry.failed() && entry.number<char>() != '\0') {}
     if (entry.failed() || id != 0 || (version != 1 && version != 3) || names[0] != 'z') { return result; }
-    result.has_augmentation   = true;
     result.code_unit          = entry.unsigned_leb();
     result.data_unit          = entry.signed_leb();
     auto const return_address = version == 1 ? entry.number<std::uint8_t>() : entry.unsigned_leb();
@@ -500,7 +499,8 @@ class unwind_table {
   {
     auto const* const entry = entry_of(number);
     auto const place        = mix(seed, address_of(header_));  // the table itself has only relative addresses
-    return fingerprint(entry, min_of(bytes, size_of_entry(entry)), place, load_unaligned<std::uint64_t>(row(number)));
+    return fingerprint(
+      entry, detail::min(bytes, size_of_entry(entry)), place, load_unaligned<std::uint64_t>(row(number)));
   }
 
   /// Returns the same for the whole CIE at `common`.
@@ -575,11 +575,6 @@ class unwind_table {
   {
     auto const length = load_unaligned<std::uint32_t>(entry);
     return length < longest_entry ? 4 + length : 4;
-  }
-
-  [[nodiscard]] static std::uint32_t min_of(std::uint32_t lhs, std::uint32_t rhs) noexcept
-  {
-    return lhs < rhs ? lhs : rhs;
   }
 
   /// Mixes in two chains, which a processor computes side by side.
