@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/biased_lock.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/thread_slots.hpp>
@@ -15,17 +16,6 @@
 
 namespace RMM_NAMESPACE {
 namespace detail {
-
-// The larger and the smaller of two numbers, as detail::max() and detail::min() of base/algorithms.hpp, which this header does not
-// include.
-[[nodiscard]] constexpr std::int64_t larger(std::int64_t lhs, std::int64_t rhs) noexcept
-{
-  return lhs < rhs ? rhs : lhs;
-}
-[[nodiscard]] constexpr std::int64_t smaller(std::int64_t lhs, std::int64_t rhs) noexcept
-{
-  return rhs < lhs ? rhs : lhs;
-}
 
 /// A counter of an amount in use, its peak, and the sum of all that was added.
 struct usage_counter {
@@ -220,7 +210,7 @@ class usage_statistics {
       high = to;
     }
 
-    [[nodiscard]] std::int64_t wanted() const noexcept { return larger(std::int64_t{0}, demand - value()); }
+    [[nodiscard]] std::int64_t wanted() const noexcept { return detail::max(std::int64_t{0}, demand - value()); }
   };
 
   /// A thread's shares of both counters.
@@ -293,8 +283,8 @@ class usage_statistics {
     /// Raises the limit of one of `shares` shares, so that it can grow by `amount` and a little more. Requires can_lend().
     void lend(share& to, std::int64_t amount, std::int64_t shares) noexcept
     {
-      auto const missing = larger(std::int64_t{0}, to.value() + amount - to.limit);
-      auto const loan    = missing == 0 ? 0 : larger(missing, reserve / (2 * shares));
+      auto const missing = detail::max(std::int64_t{0}, to.value() + amount - to.limit);
+      auto const loan    = missing == 0 ? 0 : detail::max(missing, reserve / (2 * shares));
       to.limit += loan;
       reserve -= loan;
     }
@@ -304,8 +294,8 @@ class usage_statistics {
       to.add(amount);
       to.limit = to.value();
       reserve -= amount;
-      peak -= smaller(std::int64_t{0}, reserve);
-      reserve = larger(std::int64_t{0}, reserve);
+      peak -= detail::min(std::int64_t{0}, reserve);
+      reserve = detail::max(std::int64_t{0}, reserve);
     }
     void subtract_frozen(share& from, std::int64_t amount) noexcept
     {
@@ -319,7 +309,7 @@ class usage_statistics {
       auto const value = from.value();
       reserve += from.limit - value;
       from.limit       = value;
-      from.demand      = larger(larger(from.high, from.high_frozen), value + from.wanted() / 4 * 3);
+      from.demand      = detail::max({from.high, from.high_frozen, value + from.wanted() / 4 * 3});
       from.high_frozen = value;
       from.set_high(value);
     }
@@ -327,12 +317,12 @@ class usage_statistics {
     /// Gives a share its `part` of what it wants; see part_of_wanted().
     void share_out(share& to, double part) noexcept
     {
-      auto const loan =
-        smaller(reserve, part >= 1 ? to.wanted() : static_cast<std::int64_t>(static_cast<double>(to.wanted()) * part));
+      auto const loan = detail::min(
+        reserve, part >= 1 ? to.wanted() : static_cast<std::int64_t>(static_cast<double>(to.wanted()) * part));
       to.limit += loan;
       reserve -= loan;
       to.high_frozen = to.high;
-      to.set_high(smaller(to.high, to.limit));
+      to.set_high(detail::min(to.high, to.limit));
     }
     /// Returns the part of its wish that each share gets: all of it if the reserve is enough, else from half of the reserve.
     [[nodiscard]] double part_of_wanted(double wanted) const noexcept
@@ -430,7 +420,7 @@ class usage_statistics {
     constexpr std::int64_t worth_it = 256;
     std::int64_t const longest      = threads_seen_ > 1 ? std::int64_t{1} << 16U : worth_it / 4;
     bool const was_worth_it         = total_calls() - calls_at_thaw_ >= worth_it;
-    pause_                          = was_worth_it ? pause_ / 4 : smaller(longest, 2 * pause_ + worth_it / 16);
+    pause_                          = was_worth_it ? pause_ / 4 : detail::min(longest, 2 * pause_ + worth_it / 16);
     calls_to_go_                    = pause_;
   }
 
