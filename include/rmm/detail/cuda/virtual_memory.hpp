@@ -38,16 +38,6 @@ using fabric_handle = std::array<unsigned char, 64>;
 inline constexpr auto fabric_handle_type = static_cast<CUmemAllocationHandleType>(8);  // CU_MEM_HANDLE_TYPE_FABRIC
 inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);  // ..._HANDLE_TYPE_FABRIC_SUPPORTED
 
-/// Whether a yes-or-no attribute of `device` is set. False if the driver fails.
-[[nodiscard]] inline bool has_driver_attribute(int device, CUdevice_attribute attribute) noexcept
-{
-  auto const* const driver = find_driver();
-  CUdevice driver_device{};
-  int value{};
-  return driver != nullptr && driver->device(&driver_device, device) == CUDA_SUCCESS &&
-         driver->device_attribute(&value, attribute, driver_device) == CUDA_SUCCESS && value != 0;
-}
-
 /// Whether a yes-or-no attribute of `device` is set. False if the driver does not know the attribute or cannot be asked. Throws
 /// cuda_error on other failures.
 [[nodiscard]] inline bool known_driver_attribute(int device, CUdevice_attribute attribute)
@@ -66,7 +56,12 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
 /// Whether driver and device have virtual memory management. False if the driver fails.
 [[nodiscard]] inline bool has_virtual_memory(int device) noexcept
 {
-  return has_driver_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+  auto const* const driver = find_driver();
+  constexpr auto attribute = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+  CUdevice driver_device{};
+  int value{};
+  return driver != nullptr && driver->device(&driver_device, device) == CUDA_SUCCESS &&
+         driver->device_attribute(&value, attribute, driver_device) == CUDA_SUCCESS && value != 0;
 }
 
 /// Whether driver and device have virtual memory management. Throws cuda_error if the driver fails.
@@ -121,19 +116,13 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
   return properties;
 }
 
-/// A unit of physical memory: the minimum one, which divides sizes and addresses, or the one that the driver recommends.
-enum class granularity { minimum, recommended };
-
-/// Returns the unit, a power of two, of physical memory of `device` with these options. Throws cuda_error.
-[[nodiscard]] inline std::size_t virtual_memory_granularity(int device,
-                                                            physical_memory_options const& options = {},
-                                                            granularity unit = granularity::minimum)
+/// Returns the unit, a power of two, of sizes and addresses of physical memory of `device` with these options. Throws cuda_error.
+[[nodiscard]] inline std::size_t virtual_memory_granularity(int device, physical_memory_options const& options = {})
 {
   auto const properties = physical_memory_properties(device, options);
-  auto const flag =
-    unit == granularity::minimum ? CU_MEM_ALLOC_GRANULARITY_MINIMUM : CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
   std::size_t bytes{};
-  check_driver(driver().granularity(&bytes, &properties, flag), "cuMemGetAllocationGranularity");
+  check_driver(driver().granularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+               "cuMemGetAllocationGranularity");
   return bytes;
 }
 
@@ -204,8 +193,6 @@ class physical_memory {
     device_context_scope const scope{driver, device_};
     expect_driver_success(driver.release(handle_));
   }
-
-  [[nodiscard]] int device() const noexcept { return device_; }
 
   /// Returns the size; 0 for a moved-from object.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -279,16 +266,13 @@ class device_access {
 class address_reservation {
  public:
   /// Reserves `bytes` bytes, a multiple of the granularity, for memory of `device`. The size may exceed the device's memory.
-  ///
-  /// `alignment` is a power of two; 0 leaves it to the driver. The range begins at `hint` if these addresses are free. Throws bad_alloc
-  /// if there is no such range, cuda_error if the driver has no virtual memory.
-  address_reservation(int device, std::size_t bytes, std::size_t alignment = 0, std::uintptr_t hint = 0)
-    : device_{device}, bytes_{bytes}
+  /// Throws bad_alloc if there is no such range, cuda_error if the driver has no virtual memory.
+  address_reservation(int device, std::size_t bytes) : device_{device}, bytes_{bytes}
   {
     auto const& driver = detail::driver();
     device_context_scope const scope{driver, device};
     CUdeviceptr begin{};
-    auto const status = driver.reserve_addresses(&begin, bytes, alignment, hint, 0);
+    auto const status = driver.reserve_addresses(&begin, bytes, 0, 0, 0);
     if (status != CUDA_SUCCESS) { throw bad_alloc{driver_error_text("cuMemAddressReserve", status)}; }
     begin_ = begin;
   }
@@ -299,14 +283,6 @@ class address_reservation {
       begin_{std::exchange(other.begin_, 0)},
       unmap_failed_{other.unmap_failed_}
   {}
-  address_reservation& operator=(address_reservation&& other) noexcept
-  {
-    std::swap(device_, other.device_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(begin_, other.begin_);
-    std::swap(unmap_failed_, other.unmap_failed_);
-    return *this;
-  }
   address_reservation(address_reservation const&)            = delete;
   address_reservation& operator=(address_reservation const&) = delete;
 
