@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -295,16 +294,7 @@ template <class VisitChunksDown>
   if (sum < bytes && larger.bytes != 0) { found.push_back(larger); }
   auto const is_lower = [](address_range a, address_range b) { return a.begin < b.begin; };
   detail::sort(found.begin(), found.end(), is_lower);
-  auto last = found.begin();
-  for (auto const chunk : found) {
-    if (chunk.begin == last->begin) { continue; }  // the first
-    if (chunk.begin == last->end()) {
-      last->bytes += chunk.bytes;
-    } else {
-      *++last = chunk;
-    }
-  }
-  if (!found.empty()) { found.erase(last + 1, found.end()); }
+  found = merged(found, {});
   RMM_ASSERT_EXPENSIVE(are_free_chunks(free, found, bytes, visit_chunks_down, keep));
   return found;
 }
