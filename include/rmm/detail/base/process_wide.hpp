@@ -56,30 +56,24 @@ using process_wide_anchor = std::atomic<void*>;
 /// `RMM_PROCESS_WIDE_ANCHOR(name, number);` at global scope defines the anchor `name` of a process-wide object.
 ///
 /// `number` is the type of the ELF note, unique in this library. A change of the object's layout needs a new name and a new number.
+#define RMM_PROCESS_WIDE_ANCHOR(name, number)                                \
+  extern "C" {                                                               \
+  RMM_DETAIL_ANCHOR inline ::rmm::detail::process_wide_anchor name{nullptr}; \
+  }                                                                          \
+  RMM_DETAIL_ANCHOR_NOTE(name, number)                                       \
+  static_assert(number > 0, "notes are numbered from 1")
+
 #if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
-#define RMM_PROCESS_WIDE_ANCHOR(name, number)                                               \
-  extern "C" {                                                                              \
-  RMM_HIDDEN __attribute__((used)) inline ::rmm::detail::process_wide_anchor name{nullptr}; \
-  }                                                                                         \
-  RMM_DETAIL_ANCHOR_NOTE(name, number)                                                      \
-  static_assert(number > 0, "notes are numbered from 1")
+#define RMM_DETAIL_ANCHOR RMM_HIDDEN __attribute__((used))
 #elif defined(RMM_PRIVATE_STATE)
-#define RMM_PROCESS_WIDE_ANCHOR(name, number)                         \
-  extern "C" {                                                        \
-  RMM_HIDDEN inline ::rmm::detail::process_wide_anchor name{nullptr}; \
-  }                                                                   \
-  static_assert(number > 0, "notes are numbered from 1")
+#define RMM_DETAIL_ANCHOR RMM_HIDDEN
 #else
-#define RMM_PROCESS_WIDE_ANCHOR(name, number)                         \
-  extern "C" {                                                        \
-  RMM_EXPORT inline ::rmm::detail::process_wide_anchor name{nullptr}; \
-  }                                                                   \
-  static_assert(number > 0, "notes are numbered from 1")
+#define RMM_DETAIL_ANCHOR RMM_EXPORT
 #endif
 
 // The note: its owner is "RMM", its type is the number, its content is the distance to the anchor. The device pass of a CUDA compiler
 // does not support such sections.
-#if defined(__CUDA_ARCH__)
+#if !defined(RMM_DETAIL_HAS_ANCHOR_NOTES) || defined(__CUDA_ARCH__)
 #define RMM_DETAIL_ANCHOR_NOTE(name, number)
 #else
 #define RMM_DETAIL_ANCHOR_NOTE(name, number) \
