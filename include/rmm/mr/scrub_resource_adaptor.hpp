@@ -48,7 +48,6 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
  public:
   using scrub_resource_adaptor::resource_adaptor::resource_adaptor;
 
- public:
   scrub_resource_adaptor(scrub_resource_adaptor&&)            = delete;
   scrub_resource_adaptor& operator=(scrub_resource_adaptor&&) = delete;
   ~scrub_resource_adaptor() override

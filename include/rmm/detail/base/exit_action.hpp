@@ -36,14 +36,11 @@ class exit_action {
   /// Waits for the action if it is running.
   ~exit_action()
   {
-    if (!is_in_its_process()) { return; }
+    if (!process_.is_current()) { return; }
     auto& all = lists.get();
     detail::mutex_lock const lock{all.mutex};
     all.actions.erase(std::remove(all.actions.begin(), all.actions.end(), this), all.actions.end());
   }
-
-  /// Whether this process made the action; false in a forked child.
-  [[nodiscard]] bool is_in_its_process() const noexcept { return process_.is_current(); }
 
  private:
   struct action_list {
