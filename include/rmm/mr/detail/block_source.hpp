@@ -82,8 +82,8 @@ class memory_source {
   /// Gives free, fenced memory back until the heap has at most `bytes`. Returns the bytes given back.
   virtual std::size_t trim(std::size_t bytes) = 0;
 
-  /// Whether trim(bytes) would give more back if all free memory was fenced.
-  [[nodiscard]] virtual bool needs_fences(std::size_t bytes) = 0;
+  /// Returns the bytes of the heap that trim(bytes) would give back; `with_unfenced`: if all free memory was fenced.
+  [[nodiscard]] virtual std::size_t unused_bytes(std::size_t bytes, bool with_unfenced) = 0;
 
   /// Returns the bytes that trim(0) would give back. For a pool that gives memory back after a time.
   [[nodiscard]] virtual std::size_t idle_bytes() { return 0; }
@@ -143,13 +143,17 @@ RMM_COLD inline std::size_t trim_as_far_as_possible(memory_source& source,
                                                     rmm::detail::stream_ordered_heap& heap,
                                                     std::size_t bytes) noexcept
 {
+  auto const needs_fences = [&] {
+    auto const all = source.unused_bytes(bytes, true);
+    return all != 0 && all > source.unused_bytes(bytes, false);
+  };
   std::size_t given{};
   try {
     given += source.trim(bytes);
-    if (!source.needs_fences(bytes)) { return given; }
+    if (!needs_fences()) { return given; }
     heap.fence_live_streams();
     given += source.trim(bytes);
-    if (source.needs_fences(bytes) && heap.wait_for_all()) { given += source.trim(bytes); }
+    if (needs_fences() && heap.wait_for_all()) { given += source.trim(bytes); }
   } catch (std::exception const&) {}  // a stream cannot be made, or host memory ran out
   return given;
 }
@@ -336,11 +340,9 @@ class block_source final : public memory_source {
     return given;
   }
 
-  [[nodiscard]] RMM_COLD bool needs_fences(std::size_t bytes) override
+  [[nodiscard]] RMM_COLD std::size_t unused_bytes(std::size_t bytes, bool with_unfenced) override
   {
-    if (held() <= bytes) { return false; }
-    auto const with_unfenced = total_of(unused_blocks(bytes, 0, true));
-    return with_unfenced != 0 && with_unfenced > total_of(unused_blocks(bytes));
+    return held() <= bytes ? 0 : total_of(unused_blocks(bytes, 0, with_unfenced));
   }
 
  private:

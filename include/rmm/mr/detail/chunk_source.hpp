@@ -152,19 +152,13 @@ class chunk_source final : public memory_source {
     return give_back_spare();
   }
 
-  [[nodiscard]] bool needs_fences(std::size_t bytes) override
+  [[nodiscard]] std::size_t unused_bytes(std::size_t bytes, bool with_unfenced) override
   {
     auto const size = heap_.block_bytes();
-    if (size <= bytes) { return false; }
-    auto const with_unfenced = total_of(find_unused(size - bytes, true));
-    return with_unfenced != 0 && with_unfenced > total_of(find_unused(size - bytes, false));
+    return size <= bytes ? 0 : total_of(find_unused(size - bytes, with_unfenced));
   }
 
-  [[nodiscard]] std::size_t idle_bytes() override
-  {
-    constexpr auto all = std::numeric_limits<std::size_t>::max() / 2;
-    return total_of(find_unused(all, false));
-  }
+  [[nodiscard]] std::size_t idle_bytes() override { return unused_bytes(0, false); }
 
   void pause(bool keeps_contents, bool pinned) override
   {
