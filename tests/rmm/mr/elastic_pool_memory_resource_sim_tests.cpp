@@ -338,7 +338,7 @@ TEST_F(ElasticPool, UnmappedAddressesBecomeOneRange)
   for (auto const each : std::initializer_list<std::size_t>{1, 2, 0, 3}) {
     space.unmap(space.begin() + each * chunk, chunk);
   }
-  EXPECT_EQ(space.empty_ranges(), (std::vector{std::pair{space.begin(), 8 * chunk}}));
+  EXPECT_EQ(space.empty_ranges(), (std::vector{rmm::detail::address_range{space.begin(), 8 * chunk}}));
   EXPECT_EQ(space.release_spare(), 4 * chunk);
 }
 

@@ -58,7 +58,6 @@ class chunked_space {
   }
 
   [[nodiscard]] std::uintptr_t begin() const noexcept { return addresses_.begin(); }
-  [[nodiscard]] bool contains(std::uintptr_t address) const noexcept { return addresses_.contains(address, 1); }
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
   [[nodiscard]] std::size_t spare_bytes() const noexcept { return spare_bytes_; }
   [[nodiscard]] std::size_t dropped_bytes() const noexcept { return dropped_bytes_; }
@@ -67,9 +66,12 @@ class chunked_space {
   [[nodiscard]] std::size_t held_bytes() const noexcept { return mapped_bytes_ - dropped_bytes_ + spare_bytes_; }
 
   /// Ranges of addresses without memory, ascending.
-  [[nodiscard]] std::vector<std::pair<std::uintptr_t, std::size_t>> empty_ranges() const
+  [[nodiscard]] std::vector<address_range> empty_ranges() const
   {
-    return {empty_.begin(), empty_.end()};
+    std::vector<address_range> all;
+    all.reserve(empty_.size());
+    for (auto const& [begin, bytes] : empty_) { all.push_back({begin, bytes}); }
+    return all;
   }
 
   /// Maps memory to a range of empty addresses: spare chunks first, then new ones of at most `largest_chunk` bytes, a power of two and a
@@ -166,9 +168,9 @@ class chunked_space {
   void drop() noexcept
   {
     RMM_ASSERT(!dropped_);
-    for_each_run([&](run_of_chunks run) {
+    for_each_run([&](address_range run) {
       if (!addresses_.unmap(run.begin, run.bytes)) { return; }
-      auto const last = chunks_.lower_bound(run.begin + run.bytes);
+      auto const last = chunks_.lower_bound(run.end());
       for (auto at = chunks_.lower_bound(run.begin); at != last; ++at) {
         physical_memory const released{std::move(at->second.memory)};
         dropped_bytes_ += released.bytes();
@@ -200,7 +202,7 @@ class chunked_space {
       }
     }};
     for (; next != fresh.end(); ++next) { addresses_.map(next->first, next->second); }
-    for_each_run([&](run_of_chunks run) { addresses_.set_access(run.begin, run.bytes, access_); });
+    for_each_run([&](address_range run) { addresses_.set_access(run.begin, run.bytes, access_); });
     undo.dismiss();
     for (auto& each : fresh) { keep(each); }
     dropped_ = false;
@@ -249,11 +251,6 @@ class chunked_space {
   }
 
  private:
-  struct run_of_chunks {
-    std::uintptr_t begin;
-    std::size_t bytes;
-  };
-
   struct mapped_chunk {
     explicit mapped_chunk(physical_memory&& chunk) noexcept : bytes{chunk.bytes()}, memory{std::move(chunk)} {}
     [[nodiscard]] bool has_memory() const noexcept { return memory.bytes() != 0; }
@@ -307,9 +304,9 @@ class chunked_space {
   template <class Visit>
   void for_each_run(Visit&& visit) const
   {
-    run_of_chunks run{};
+    address_range run;
     for (auto const& each : chunks_) {
-      if (run.bytes != 0 && run.begin + run.bytes == each.first) {
+      if (run.bytes != 0 && run.end() == each.first) {
         run.bytes += each.second.bytes;
         continue;
       }

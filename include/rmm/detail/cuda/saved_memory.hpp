@@ -7,6 +7,7 @@
 #include <rmm/detail/cuda/registered_memory.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -84,17 +85,16 @@ class host_block {
 /// A copy, on the host, of the content of ranges of device memory.
 class saved_memory {
  public:
-  /// Copies `ranges`, pairs of an address and a size, and waits. Uses `retained` if it serves for that, else frees it. Throws bad_alloc if
-  /// host memory runs out, cuda_error if copying fails.
-  saved_memory(std::vector<std::pair<std::uintptr_t, std::size_t>> ranges,
-               bool pinned,
-               cudaStream_t stream,
-               host_block retained = {})
-    : ranges_{std::move(ranges)}, bytes_{sum_of(ranges_)}, copy_{std::move(retained)}
+  /// Copies `ranges`, and waits. Uses `retained` if it serves for that, else frees it. Throws bad_alloc if host memory runs out, cuda_error
+  /// if copying fails.
+  saved_memory(std::vector<address_range> ranges, bool pinned, cudaStream_t stream, host_block retained)
+    : ranges_{std::move(ranges)}, copy_{std::move(retained)}
   {
-    if (!copy_.serves(bytes_, pinned)) {
+    std::size_t bytes{};
+    for (auto const range : ranges_) { bytes += range.bytes; }
+    if (!copy_.serves(bytes, pinned)) {
       copy_ = {};  // first: the host may not have both
-      copy_ = host_block{bytes_, pinned};
+      copy_ = host_block{bytes, pinned};
     }
     copy(stream,
          [](void* device, void* host, std::size_t size, cudaStream_t order) { copy_async(host, device, size, order); });
@@ -110,8 +110,6 @@ class saved_memory {
   /// Gives the memory of the host to the caller. Only the destructor may be called afterwards.
   [[nodiscard]] host_block release() noexcept { return std::move(copy_); }
 
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-
   /// Returns the copy of `bytes` bytes of the device at `address`; null if they are not in one of the ranges. O(ranges).
   [[nodiscard]] std::byte const* find(std::uintptr_t address, std::size_t bytes) const noexcept
   {
@@ -125,13 +123,6 @@ class saved_memory {
   }
 
  private:
-  [[nodiscard]] static std::size_t sum_of(std::vector<std::pair<std::uintptr_t, std::size_t>> const& ranges) noexcept
-  {
-    std::size_t sum{};
-    for (auto const& each : ranges) { sum += each.second; }
-    return sum;
-  }
-
   template <class Copy>
   void copy(cudaStream_t stream, Copy&& copy_one) const
   {
@@ -149,8 +140,7 @@ class saved_memory {
     wait.dismiss();
   }
 
-  std::vector<std::pair<std::uintptr_t, std::size_t>> ranges_;
-  std::size_t bytes_;
+  std::vector<address_range> ranges_;
   host_block copy_;
 };
 

@@ -135,7 +135,7 @@ class chunk_source final : public memory_source {
   [[nodiscard]] bool could_remap_idle(std::size_t bytes, cuda_stream_view stream) override
   {
     if (!rmm::detail::query_capture(stream.value()).is_none()) { return false; }
-    auto const empty  = empty_ranges();
+    auto const empty  = space_->empty_ranges();
     auto const free   = free_runs_for(bytes, empty, true);
     auto const target = find_place(free, empty, bytes, leaving::after_a_wait);
     return target && can_fill(target, free);
@@ -176,7 +176,10 @@ class chunk_source final : public memory_source {
                   rmm::cuda_error);
     }
     unmap(leaving_);
-    if (keeps_contents) { saved_.emplace(live_ranges(), pinned, waiting_.value(), std::move(retained_)); }
+    if (keeps_contents) {
+      auto live = rmm::detail::without(heap_.blocks(), heap_.free_runs());
+      saved_.emplace(std::move(live), pinned, waiting_.value(), std::move(retained_));
+    }
     give_back_spare();
     drop();
     is_paused_ = true;
@@ -300,23 +303,6 @@ class chunk_source final : public memory_source {
     return true;
   }
 
-  /// Returns the parts of the blocks that are not free.
-  [[nodiscard]] std::vector<std::pair<std::uintptr_t, std::size_t>> live_ranges()
-  {
-    std::vector<std::pair<std::uintptr_t, std::size_t>> live;
-    auto const free = heap_.free_runs();
-    auto next       = free.begin();
-    for (auto const block : heap_.blocks()) {
-      auto at = block.begin;
-      for (; next != free.end() && next->begin < block.end(); ++next) {
-        if (next->begin > at) { live.emplace_back(at, next->begin - at); }
-        at = next->end();
-      }
-      if (at < block.end()) { live.emplace_back(at, block.end() - at); }
-    }
-    return live;
-  }
-
   /// Fills the place that lacks the fewest chunks, and allocates from it. Tries again if another thread has allocated from the place.
   [[nodiscard]] void* place(
     std::size_t bytes, cuda_stream_view stream, leaving when, bool may_remap, failure_reason& reason)
@@ -326,7 +312,7 @@ class chunk_source final : public memory_source {
     bool const captures = !rmm::detail::query_capture(stream.value()).is_none();
     static_cast<void>(try_finish_leaving());
     for (int turn = 0; turn != most_turns; ++turn) {
-      auto const empty  = empty_ranges();
+      auto const empty  = space_->empty_ranges();
       auto const free   = free_runs_for(bytes, empty, false);
       auto const usable = captures ? ranges{} : free;
       auto const target = find_place(usable, empty, bytes, when);
@@ -565,7 +551,7 @@ class chunk_source final : public memory_source {
   {
     auto const largest = largest_chunk_for(where.bytes);
     auto const units   = units_of(where);
-    for (auto const range : empty_ranges()) {
+    for (auto const range : space_->empty_ranges()) {
       auto const part = rmm::detail::shared_part(range, units);
       auto const last = part.end();
       if (part.bytes == 0) { continue; }
@@ -696,13 +682,6 @@ class chunk_source final : public memory_source {
       edges.push_back(range.end());
     }
     return heap_.free_runs({std::min(bytes, chunk_bytes_), &edges, with_unfenced});
-  }
-
-  [[nodiscard]] ranges empty_ranges() const
-  {
-    ranges all;
-    for (auto const& [begin, bytes] : space_->empty_ranges()) { all.push_back({begin, bytes}); }
-    return all;
   }
 
   rmm::detail::stream_ordered_heap& heap_;
