@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -145,17 +146,6 @@ inline constexpr number_forms forms_of_elapsed = forms_of_number(2, {1, 2, 4, 8}
 inline constexpr number_forms forms_of_bytes   = forms_of_number(4, {1, 2, 4, 8});
 inline constexpr number_forms forms_of_moved   = forms_of_number(6, {2, 4, 6, 8});
 
-[[nodiscard]] RMM_ALWAYS_INLINE unsigned highest_bit(std::uint64_t value) noexcept
-{
-#if defined(__GNUC__)
-  return 63U ^ static_cast<unsigned>(__builtin_clzll(value | 1U));
-#else
-  unsigned bit = 0;
-  while ((value >>= 1U) != 0) { ++bit; }
-  return bit;
-#endif
-}
-
 /// An encoder that writes one block at a time to its own memory.
 ///
 /// Invariant: between begin() and finish() there is room for the header, the payload and the zeros.
@@ -205,9 +195,9 @@ class block_encoder {
     address_ = to;
     ++header_.events;
 
-    unsigned const elapsed_form = forms_of_elapsed[highest_bit(elapsed)];
-    unsigned const bytes_form   = forms_of_bytes[highest_bit(bytes)];
-    unsigned const form         = elapsed_form + bytes_form + forms_of_moved[highest_bit(moved)];
+    unsigned const elapsed_form = forms_of_elapsed[highest_bit(elapsed | 1U)];
+    unsigned const bytes_form   = forms_of_bytes[highest_bit(bytes | 1U)];
+    unsigned const form         = elapsed_form + bytes_form + forms_of_moved[highest_bit(moved | 1U)];
     auto* const at              = at_;  // a local copy, because a store of bytes may alias any member
     // Stores eight bytes of each number, of which the next store overwrites the rest: no branch on the length.
     at[0] = static_cast<unsigned char>(form | static_cast<unsigned>(what));
