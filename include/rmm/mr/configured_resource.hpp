@@ -5,6 +5,7 @@
 #include <rmm/cuda_device.hpp>
 #include <rmm/detail/base/host_memory.hpp>
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
@@ -20,8 +21,6 @@
 
 #define RMM_RESOURCE_HEADERS
 #include <rmm/mr/detail/resource_table.inc>
-
-#include <unistd.h>
 
 #include <chrono>
 #include <cstddef>
@@ -54,25 +53,11 @@ class csv_log_adaptor final : public logging_adaptor<csv_log_adaptor, device_mem
   {}
 };
 
-/// The name of a file for one device and process: `%d` is the device's number, `%p` the process's, `%%` a per cent sign.
-/// Without `%d`, `.dev` and the number come before the last ending of the file's name, or at the end if it has none.
+/// Returns expanded_file_name(). Without `%d`, `.dev` and the number come before the last ending of the file's name, or at the end if it has
+/// none.
 [[nodiscard]] RMM_COLD inline std::string file_name_for(std::string const& pattern, int device)
 {
-  std::string name;
-  bool names_device = false;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    char const next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
-    if (next == 'd') { name += std::to_string(device); }
-    if (next == 'p') { name += std::to_string(::getpid()); }
-    if (next == '%') { name += '%'; }
-    bool const is_replaced = next == 'd' || next == 'p' || next == '%';
-    names_device           = names_device || next == 'd';
-    if (is_replaced) {
-      ++i;
-    } else {
-      name += pattern[i];
-    }
-  }
+  auto [name, names_device] = rmm::detail::expanded_file_name(pattern, device);
   if (names_device) { return name; }
   auto const begin = name.rfind('/') + 1;  // of the file's name; 0 without a folder
   auto const dot   = name.rfind('.');

@@ -21,6 +21,24 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
+/// Returns the name of a file for one device and process, and whether it names the device: `%d` in `pattern` is the device's number, `%p`
+/// the process's, `%%` a percent sign.
+[[nodiscard]] RMM_COLD inline std::pair<std::string, bool> expanded_file_name(std::string const& pattern, int device)
+{
+  std::string name;
+  bool names_device = false;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    char const next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (next == 'd') { name += std::to_string(device); }
+    if (next == 'p') { name += std::to_string(::getpid()); }
+    bool const is_replaced = next == 'd' || next == 'p' || next == '%';
+    names_device           = names_device || next == 'd';
+    if (next == '%' || !is_replaced) { name += pattern[i]; }
+    if (is_replaced) { ++i; }
+  }
+  return {std::move(name), names_device};
+}
+
 /// The result of opening a file for writing: the file, or a problem.
 struct private_file {
   file_descriptor file;

@@ -6,6 +6,7 @@
 #include <rmm/detail/base/interpreter_frames.hpp>
 #include <rmm/detail/base/log_time.hpp>
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/base/tag_table.hpp>
 #include <rmm/detail/base/thread_slots.hpp>
 #include <rmm/detail/config.hpp>
@@ -21,8 +22,6 @@
 #include <rmm/detail/trace/trace_options.hpp>
 
 #include <cuda_runtime_api.h>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -415,19 +414,7 @@ class trace_writer {
   {
     auto const pattern = given.empty() ? mr::trace_options::from_environment().file : given;
     RMM_EXPECTS(!pattern.empty(), "The trace has no file name: pass one, or set RMM_TRACE_FILE.");
-    std::string name;
-    for (std::size_t i = 0; i < pattern.size(); ++i) {
-      auto const next = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
-      if (pattern[i] != '%' || (next != 'p' && next != 'd' && next != '%')) {
-        name += pattern[i];
-        continue;
-      }
-      if (next == '%') { name += '%'; }
-      if (next == 'p') { name += std::to_string(::getpid()); }
-      if (next == 'd') { name += std::to_string(device); }
-      ++i;
-    }
-    return name;
+    return expanded_file_name(pattern, device).first;
   }
 
   RMM_COLD void add_slowly(kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
