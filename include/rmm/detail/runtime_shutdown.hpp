@@ -2,7 +2,6 @@
 #pragma once
 
 #include <rmm/detail/base/process_wide.hpp>
-#include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <atomic>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <dlfcn.h>

@@ -18,7 +18,6 @@
 #include <cstring>
 #include <memory>
 #include <ostream>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -25,7 +25,6 @@
 #include <exception>
 #include <iterator>
 #include <map>
-#include <vector>
 #endif
 
 /// @file

@@ -27,7 +27,6 @@
 #include <cstdint>
 #include <exception>
 #include <new>
-#include <utility>
 #include <vector>
 
 namespace RMM_NAMESPACE {
