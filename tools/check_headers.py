@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles every header of include alone, with warnings as errors, by several compilers and language standards.
+"""Compiles every header of include alone, with warnings as errors, by several compilers, each in its language standard.
 
     check_headers.py [--compiler g++ --compiler clang++] [--std 17 --std 20] [--isystem FOLDER]... [--cache FILE] [HEADER]...
 
-Public headers are compiled by each compiler in each standard. The headers in detail folders, and those that only forward to
-another header, are compiled once, by the first compiler in the first standard.
+Public headers are compiled by each compiler in the standard with the same place in the list: what a header includes hardly depends
+on either, and the tests are built in all combinations. The headers in detail folders, and those that only forward to another
+header, are compiled once, by the first compiler.
 
 Without --isystem, looks for the folders of the CUDA toolkit in CUDAToolkit_ROOT, CUDA_HOME, CUDA_PATH, beside the nvcc on PATH,
 and in /usr/local/cuda. With --cache, a header that compiled without a warning is not compiled again until a header it includes changes.
@@ -82,12 +83,16 @@ def key_of(header: str, command: list[str], compiler_version: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compiles every header of include alone.")
     parser.add_argument("--compiler", action="append", help="default: g++ and clang++")
-    parser.add_argument("--std", action="append", help="default: 17 and 20")
+    parser.add_argument("--std", action="append", help="of each compiler, default: 17 and 20")
     parser.add_argument("--isystem", action="append", type=Path, help="folder of foreign headers")
     parser.add_argument("--cache", type=Path, help="file that remembers what compiled")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("header", nargs="*", help="as it is included, such as rmm/error.hpp; default: all")
     args = parser.parse_args()
+    compilers = args.compiler or ["g++", "clang++"]
+    standards = args.std or ["17", "20"]
+    if len(compilers) != len(standards):
+        parser.error("there must be as many --std as --compiler")
 
     # A compiler that gets its own folder by -isystem no longer finds the C library's headers from those of C++.
     folders = [folder for folder in args.isystem or toolkit_folders() if folder != Path("/usr/include")]
@@ -100,16 +105,15 @@ def main() -> int:
 
     once = {header for header in headers if is_compiled_once(header)}
     work: list[tuple[str, list[str], str]] = []
-    for compiler in args.compiler or ["g++", "clang++"]:
+    for compiler, std in zip(compilers, standards):
         if not shutil.which(compiler):
             sys.exit(f"check_headers.py: {compiler} is not installed")
         version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-        for std in args.std or ["17", "20"]:
-            command = [compiler, f"-std=c++{std}", *FLAGS, *([] if "clang" in compiler else FLAGS_OF_GCC), *DEFINITIONS, f"-I{INCLUDE}"]
-            for folder in folders:
-                command += ["-isystem", str(folder)]
-            wanted = [header for header in headers if header not in skipped and not (work and header in once)]
-            work += [(header, command, key_of(header, command, version)) for header in wanted]
+        command = [compiler, f"-std=c++{std}", *FLAGS, *([] if "clang" in compiler else FLAGS_OF_GCC), *DEFINITIONS, f"-I{INCLUDE}"]
+        for folder in folders:
+            command += ["-isystem", str(folder)]
+        wanted = [header for header in headers if header not in skipped and not (work and header in once)]
+        work += [(header, command, key_of(header, command, version)) for header in wanted]
 
     def compile_alone(item: tuple[str, list[str], str]) -> str | None:
         header, command, key = item
