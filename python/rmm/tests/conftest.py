@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -54,12 +55,21 @@ longest_program = 900  # seconds
 
 Result = subprocess.CompletedProcess[str] | str  # the result of a program, or the reason to skip its test
 Finish = Callable[[], subprocess.CompletedProcess[str]]  # runs the rest of a program that waits for its turn
+shared_interpreter = Path(__file__).with_name("shared_interpreter.py").read_text()
 wait_for_turn = "input()\n"  # a line of such a program
-Started = dict[str | ModuleType, Future[Any]]  # by test, or by module: a future of Result or of str | Finish
+Results = dict[str, subprocess.CompletedProcess[str]]  # by test: of programs that share an interpreter
+Kind = tuple[ModuleType, bool, tuple[str, ...], tuple[tuple[str, str], ...]]  # module, always, options, environment
+Started = dict[str | ModuleType, Future[Any]]  # by test, or by module: of Result, str | Finish, or str | Results
+
+
+def at_code(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Splits the arguments of an interpreter into its options, and the option -c with all that follows."""
+    code = arguments.index("-c")
+    return arguments[:code], arguments[code:]
 
 
 class Programs:
-    """Runs programs in interpreters of their own, several at a time, with the environment from before the tests."""
+    """Runs programs in other interpreters, several at a time, with the environment from before the tests."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
@@ -77,6 +87,47 @@ class Programs:
         """Runs a program, with more variables in the environment. The result is the reason to skip it, if there is one."""
         return self._threads.submit(
             lambda: reason_to_skip.result() or self._finish(self._start(arguments, folder, environment))
+        )
+
+    def run_together(
+        self, arguments: Mapping[str, Sequence[str]], folder: Path, environment: Mapping[str, str]
+    ) -> Results:
+        """Runs programs at once, one after the other in one interpreter. `arguments` has those of each program, by its name.
+
+        All have the same options before -c. If a program ends the interpreter, the rest of them run in another one.
+        """
+        programs: dict[str, dict[str, Any]] = {}
+        for name, each in arguments.items():
+            options, (_, code, *own) = at_code(each)
+            place = folder / str(len(programs))
+            place.mkdir()
+            output, errors = place.with_suffix(".output"), place.with_suffix(".errors")
+            output.touch()
+            errors.touch()
+            files = {"folder": str(place), "output": str(output), "errors": str(errors)}
+            programs[name] = {"code": code, "arguments": own, **files}
+        listed, results = folder / "programs.json", Results()
+        while len(results) < len(programs) and not self._is_over:
+            rest = list(programs)[len(results) :]
+            listed.write_text(json.dumps([programs[name] for name in rest]))
+            done = self._finish(self._start([*options, "-c", shared_interpreter, str(listed)], folder, environment))
+            for name in rest[: len(done.stdout) + 1]:  # it has a dot for each program that others follow
+                texts = (Path(programs[name][kind]).read_text() for kind in ("output", "errors"))
+                results[name] = subprocess.CompletedProcess(arguments[name], 0, *texts)
+            results[name].returncode = done.returncode
+            results[name].stderr += done.stderr
+        return results
+
+    def submit_together(
+        self,
+        arguments: Mapping[str, Sequence[str]],
+        folder: Path,
+        reason_to_skip: Future[str],
+        environment: Mapping[str, str],
+    ) -> Future[str | Results]:
+        """Lets programs share an interpreter. The result is the reason to skip them, if there is one."""
+        return self._threads.submit(
+            lambda: reason_to_skip.result() or self.run_together(arguments, folder, environment)
         )
 
     def prepare(
@@ -170,6 +221,24 @@ def takes_long(test: pytest.Function) -> bool:
     return bool(marker and marker.kwargs.get("takes_long")) or getattr(test.module, "takes_long", False)
 
 
+def shares(test: pytest.Function) -> bool:
+    """Returns whether the test's program may run in one interpreter with others of its module."""
+    marker = test.get_closest_marker("program")
+    of_module = getattr(test.module, "programs_share", False)
+    return bool(marker.kwargs.get("shares", of_module) if marker else of_module) and not uses(test, "device_alone")
+
+
+def kind_of(test: pytest.Function) -> Kind:
+    """Returns what programs have in common that share an interpreter."""
+    options, _ = at_code(arguments_of(test))
+    return test.module, is_always_run(test), tuple(options), tuple(sorted(environment_of(test).items()))
+
+
+def is_always_run(test: pytest.Function) -> bool:
+    marker = test.get_closest_marker("program")
+    return marker is not None and bool(marker.kwargs.get("always", False))
+
+
 def is_skipped(test: pytest.Function) -> bool:
     """Returns whether a mark skips the test."""
     return any(mark.name == "skip" or (mark.name == "skipif" and mark.args[0] is True) for mark in test.iter_markers())
@@ -190,8 +259,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Programs]:
+    programs = Programs()
+    yield programs
+    programs.stop()
+
+
 @pytest.fixture(scope="session", autouse=True)
-def started_programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+def started_programs(
+    request: pytest.FixtureRequest, programs: Programs, tmp_path_factory: pytest.TempPathFactory
+) -> Started:
     """Starts the programs of all tests that use `done`, one on each processor, beside the other tests.
 
     A test with the marker `program` runs that text after the marker's or the module's `begin`, with the marker's `options` of
@@ -201,45 +279,53 @@ def started_programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
     A module with `reason_to_skip` skips them all if that returns one, except those whose marker says `always=True`.
     A module with `environment_of` adds the variables that it returns for a test, and the marker those of its `environment`.
     Tests that use `done_for_module` share the program whose arguments the module's function `program_of_module` returns.
+    Programs of a module with the same options and environment run in one interpreter, one after the other, if their markers say
+    `shares=True` or the module `programs_share = True`. Each gets a new `__main__` and folder, and RMM's initial resources. Its
+    changes of the environment, the paths of imports and the filters of warnings are undone. A program needs an interpreter of
+    its own if it tests imports or the end of a process, shares memory with another process, or reads what frameworks count.
     These programs start first, then those whose marker says `takes_long=True` or whose module does, so that none of them runs
     alone at the end.
     """
     tests = [test for test in request.session.items if isinstance(test, pytest.Function) and not is_skipped(test)]
     shared = {test.module for test in tests if uses(test, "done_for_module")}
     tests = [test for test in tests if uses(test, "done")]
-    programs = Programs()
-    try:
-        reasons = {
-            module: programs.ask(getattr(module, "reason_to_skip", str))
-            for module in shared | {test.module for test in tests}
-        }
-        no_reason = programs.ask(str)
-        started: Started = {
-            module: programs.submit(module.program_of_module(), tmp_path_factory.mktemp("program"), reasons[module], {})
-            for module in shared
-        }
-        if any(uses(test, "kernels_of_numba") for test in tests) and not is_simulated:
-            program = 'from numba import cuda; cuda.jit("void()")(lambda: None)'
-            folder = tmp_path_factory.mktemp("program")
-            started["kernels of Numba"] = programs.submit(["-W", "ignore", "-c", program], folder, no_reason, {})
-        for test in sorted(tests, key=lambda test: (has_a_turn(test), not takes_long(test))):
-            marker = test.get_closest_marker("program")
-            always = marker is not None and marker.kwargs.get("always", False)
-            started[test.nodeid] = (programs.prepare if has_a_turn(test) else programs.submit)(
-                arguments_of(test),
-                tmp_path_factory.mktemp("program"),
-                reason_to_skip=no_reason if always else reasons[test.module],
-                environment=environment_of(test),
-            )
-        yield started
-    finally:
-        programs.stop()
+    reasons = {
+        module: programs.ask(getattr(module, "reason_to_skip", str))
+        for module in shared | {test.module for test in tests}
+    }
+    no_reason = programs.ask(str)
+    started: Started = {
+        module: programs.submit(module.program_of_module(), tmp_path_factory.mktemp("program"), reasons[module], {})
+        for module in shared
+    }
+    if any(uses(test, "kernels_of_numba") for test in tests) and not is_simulated:
+        program = 'from numba import cuda; cuda.jit("void()")(lambda: None)'
+        folder = tmp_path_factory.mktemp("program")
+        started["kernels of Numba"] = programs.submit(["-W", "ignore", "-c", program], folder, no_reason, {})
+    together: dict[Kind, dict[str, Sequence[str]]] = {}
+    for test in filter(shares, tests):
+        together.setdefault(kind_of(test), {})[test.nodeid] = arguments_of(test)
+    for (module, always, _, environment), arguments in together.items():
+        folder = tmp_path_factory.mktemp("programs")
+        reason = no_reason if always else reasons[module]
+        started |= dict.fromkeys(arguments, programs.submit_together(arguments, folder, reason, dict(environment)))
+    tests = [test for test in tests if not shares(test)]
+    for test in sorted(tests, key=lambda test: (has_a_turn(test), not takes_long(test))):
+        started[test.nodeid] = (programs.prepare if has_a_turn(test) else programs.submit)(
+            arguments_of(test),
+            tmp_path_factory.mktemp("program"),
+            reason_to_skip=no_reason if is_always_run(test) else reasons[test.module],
+            environment=environment_of(test),
+        )
+    return started
 
 
-def result_of(program: Future[Any]) -> subprocess.CompletedProcess[str]:
-    result: Result | Finish = program.result()
+def result_of(program: Future[Any], name: str = "") -> subprocess.CompletedProcess[str]:
+    result: Result | Finish | Results = program.result()
     if isinstance(result, str):
         pytest.skip(result)
+    if isinstance(result, dict):
+        return result[name]
     return result() if callable(result) else result
 
 
@@ -248,7 +334,7 @@ def done(request: pytest.FixtureRequest, started_programs: Started) -> subproces
     """Returns the result of the test's program."""
     if has_a_turn(request.node):
         request.getfixturevalue("device_alone")
-    return result_of(started_programs[request.node.nodeid])
+    return result_of(started_programs[request.node.nodeid], request.node.nodeid)
 
 
 @pytest.fixture(scope="module")
@@ -265,15 +351,16 @@ def device_alone(started_programs: Started) -> None:
 
 
 @pytest.fixture
-def open_descriptors() -> Callable[[], int]:
-    """A function that counts the open descriptors without pipes, of which other threads have some to the programs of tests."""
+def open_descriptors(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], int]:
+    """A function that counts the open descriptors without those by which other threads talk to the programs of tests."""
+    folder_of_programs = str(tmp_path_factory.getbasetemp().resolve() / "programs")
 
     def count() -> int:
         targets = []
         for each in Path("/proc/self/fd").iterdir():
             with suppress(FileNotFoundError):  # it has been closed meanwhile
                 targets.append(os.readlink(each))
-        return sum(not target.startswith("pipe:") for target in targets)
+        return sum(not target.startswith(("pipe:", folder_of_programs)) for target in targets)
 
     return count
 
