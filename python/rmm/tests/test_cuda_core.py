@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RMM below and above cuda.core, on the simulated driver and on a GPU. Each test is a program in an interpreter of its own."""
+"""RMM below and above cuda.core, on the simulated driver and on a GPU. Each test is a program in another interpreter."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import librmm
 from rmm._build_facts import cuda_backend
 
 is_simulated = cuda_backend == "sim"
+programs_share = True
 driver = Path(librmm.__file__).parent / "lib" / "cudasim"  # the folder of the simulated one
 
 begin = """
@@ -154,7 +155,8 @@ def test_memory_is_freed_on_the_stream_that_cuda_core_names(done: subprocess.Com
     check(done)
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     door._buffers_keep_streams = False
     recorder, resource = recorded()
     one, two = device.create_stream(), device.create_stream()
@@ -169,7 +171,9 @@ def test_memory_is_freed_on_the_stream_that_cuda_core_names(done: subprocess.Com
     one.close()
     del buffer
     assert recorder.take()[1] == ("free", 1)
-""")
+""",
+    shares=False,
+)
 def test_before_release_1_2_dropped_memory_is_freed_after_its_own_stream(
     done: subprocess.CompletedProcess[str],
 ) -> None:

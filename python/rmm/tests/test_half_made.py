@@ -14,6 +14,7 @@ import json
 import pkgutil
 import subprocess
 from enum import Enum
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,9 @@ harmless = {
 harmless_of = {"ConfiguredMemoryResource": {"configuration", "explanation"}, "tag": {"name", "__call__", "__enter__"}}
 
 
+of_process = {"EnvironmentTrace", "GraphMemory", "capture_scope", "tag"}  # they change what others of the process see
+
+
 def classes() -> list[tuple[str, str]]:
     """Each class of `rmm.mr` and `rmm.pylibrmm`: the first module that shows it, and its name."""
     found: dict[type, tuple[str, str]] = {rmm.mr.ExportedMemory: ("rmm.mr", "ExportedMemory")}
@@ -99,6 +103,10 @@ def classes() -> list[tuple[str, str]]:
                 if value.__module__.startswith("rmm.") and not issubclass(value, Enum):
                     found.setdefault(value, (module.name, name))
     return sorted(found.values())
+
+
+def case(module: str, name: str) -> Any:
+    return pytest.param(module, name, marks=pytest.mark.program(shares=name not in of_process))
 
 
 def program_of(test: pytest.Function) -> list[str]:
@@ -111,7 +119,7 @@ def test_all_classes_are_found() -> None:
     assert {name for name in rmm.mr.__all__ if inspect.isclass(getattr(rmm.mr, name))} <= names
 
 
-@pytest.mark.parametrize(("module", "name"), classes(), ids=lambda part: part)
+@pytest.mark.parametrize(("module", "name"), [case(*each) for each in classes()], ids=lambda part: part)
 def test_half_made_objects_answer_with_exceptions(
     module: str, name: str, done: subprocess.CompletedProcess[str]
 ) -> None:

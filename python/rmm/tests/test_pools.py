@@ -271,7 +271,7 @@ asked_while_growing = """
 @pytest.mark.parametrize(
     "use",
     [
-        pytest.param(use, marks=pytest.mark.program(asked_while_growing.replace("USE", use)), id=use)
+        pytest.param(use, marks=pytest.mark.program(asked_while_growing.replace("USE", use), shares=True), id=use)
         for use in ("pool.recovery_order", "pool.check_capture = False")
     ],
 )
