@@ -194,6 +194,8 @@ def test_a_missing_cupy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- CuPy
 
+programs_share = True
+
 
 def reason_to_skip() -> str:
     """Returns why CuPy cannot be tested here; empty if it can."""

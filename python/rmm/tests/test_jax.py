@@ -52,7 +52,8 @@ def reason_to_skip() -> str:
     return "" if found.returncode == 0 else "JAX finds no GPU"
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     values = np.arange(24, dtype="u1")
     for stream in (rmm.pylibrmm.stream.DEFAULT_STREAM, Stream()):
         buffer = rmm.DeviceBuffer.to_device(values, stream=stream)
@@ -65,12 +66,15 @@ def reason_to_skip() -> str:
         assert used() > 0  # the array keeps the memory
         del array, floats
         assert used() == 0, used()
-""")
+""",
+    shares=True,
+)
 def test_jax_computes_on_the_memory_of_buffers(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     work = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, y: (y @ y) / 2048, x))
     for stream in (rmm.pylibrmm.stream.DEFAULT_STREAM, Stream()):
         x = work(jnp.ones((2048, 2048), jnp.float32))  # is not done yet
@@ -79,12 +83,15 @@ def test_jax_computes_on_the_memory_of_buffers(done: subprocess.CompletedProcess
     for dtype in (jnp.bfloat16, jnp.int8, jnp.complex64):
         x = jnp.arange(6, dtype=dtype).reshape(2, 3)
         assert rmm.DeviceBuffer.from_device(x).tobytes() == np.asarray(x).tobytes()
-""")
+""",
+    shares=True,
+)
 def test_arrays_of_jax_become_buffers(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     import cupy
     from rmm.allocators.cupy import rmm_cupy_allocator
     cupy.cuda.set_allocator(rmm_cupy_allocator)
@@ -95,7 +102,9 @@ def test_arrays_of_jax_become_buffers(done: subprocess.CompletedProcess[str]) ->
     assert total == 499500, total
     back = cupy.from_dlpack(array + 1)
     assert float(back.sum()) == 500500
-""")
+""",
+    shares=True,
+)
 def test_arrays_keep_their_type_by_way_of_cupy(done: subprocess.CompletedProcess[str]) -> None:
     if "No module named 'cupy'" in done.stderr:
         pytest.skip("CuPy is not installed")

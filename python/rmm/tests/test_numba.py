@@ -185,7 +185,8 @@ def check(done: subprocess.CompletedProcess[str]) -> None:
 
 
 @needs_kernels
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     @cuda.jit
     def twice(x):
         i = cuda.grid(1)
@@ -197,16 +198,21 @@ def check(done: subprocess.CompletedProcess[str]) -> None:
     del x
     gc.collect()
     assert counted.allocation_counts.current_bytes == 0
-""")
+""",
+    shares=True,
+)
 def test_kernels_compute_on_the_pool(kernels_of_numba: None, done: subprocess.CompletedProcess[str]) -> None:
     check(done)
 
 
 @needs_kernels
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     x, y = cuda.device_array(1000, dtype="u1"), cuda.device_array(1000, dtype="u1")
     handles = [array.get_ipc_handle()._ipc_handle for array in (x, y)]
     assert abs(handles[0].offset - handles[1].offset) >= 1000
-""")
+""",
+    shares=True,
+)
 def test_ipc_handles_have_the_offset_in_the_pool(done: subprocess.CompletedProcess[str]) -> None:
     check(done)

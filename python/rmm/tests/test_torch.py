@@ -435,7 +435,7 @@ def test_a_pytorch_without_cuda_is_left_out_unless_it_is_named(monkeypatch: pyte
         rmm.allocators.enable("torch")
 
 
-# --- with PyTorch, in an interpreter of its own: it changes its allocator once at most
+# --- with PyTorch, in other interpreters: it changes its allocator once at most
 
 
 @cache
@@ -457,27 +457,35 @@ resources = """
     rmm.mr.set_current_device_resource(counted)
 """
 begin = f"""{resources}
-    assert rmm.allocators.enable("torch") == ("torch",)
+    if not hasattr(torch, "enabled_by_tests"):  # else an earlier program in this interpreter has changed the allocator
+        assert rmm.allocators.enable("torch") == ("torch",)
+        torch.enabled_by_tests = True
 """
 
 Done = subprocess.CompletedProcess[str]
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     allocator = rmm_torch.rmm_torch_allocator.allocator()
     there = {name for name in dir(allocator) if name.startswith("set_")}
     assert there <= set(rmm_torch._hooks), there - set(rmm_torch._hooks)
-""")
+""",
+    shares=True,
+)
 def test_every_hook_that_pytorch_has_is_set(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     x = torch.empty(1000, device="cuda")
     assert counted.allocation_counts.current_bytes == 4000
     del x
     assert counted.allocation_counts.current_bytes == 0
-""")
+""",
+    shares=True,
+)
 def test_tensors_are_allocated_from_the_pool(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
@@ -535,7 +543,8 @@ def test_snapshots_of_pytorch_are_served(done: Done) -> None:
 
 
 @needs_kernels
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     from torch.multiprocessing.reductions import reduce_tensor
     x = torch.empty(1000, device="cuda")
     refused = {
@@ -553,7 +562,9 @@ def test_snapshots_of_pytorch_are_served(done: Done) -> None:
             print(name, "| served")
     x = torch.ones(1000, device="cuda")  # it can be gone on with
     assert float(x.sum()) == 1000
-""")
+""",
+    shares=True,
+)
 def test_what_pytorch_refuses_for_such_allocators(done: Done) -> None:
     assert done.returncode == 0, done.stderr
     refused = dict(line.split(" | ") for line in done.stdout.splitlines())
@@ -593,7 +604,8 @@ def test_a_tensor_is_shared_through_an_elastic_pool(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     x = torch.empty(1000, device="cuda")
     other = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
     rmm.mr.set_current_device_resource(other)
@@ -602,7 +614,9 @@ def test_a_tensor_is_shared_through_an_elastic_pool(done: Done) -> None:
     del x, y, pool
     assert counted.allocation_counts.current_bytes == 0
     assert other.allocation_counts.current_bytes == 0
-""")
+""",
+    shares=True,
+)
 def test_the_resource_can_be_changed_mid_way(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
@@ -620,7 +634,8 @@ def test_a_memory_fraction_limits_pytorch(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     stream = torch.cuda.Stream()
     x = torch.empty(1000, device="cuda")
     x.record_stream(stream)
@@ -628,12 +643,15 @@ def test_a_memory_fraction_limits_pytorch(done: Done) -> None:
     torch.cuda.empty_cache()
     torch.cuda.synchronize()
     assert counted.allocation_counts.current_bytes == 0
-""")
+""",
+    shares=True,
+)
 def test_emptying_the_cache_and_recording_streams_are_accepted(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     import warnings
     graph = torch.cuda.CUDAGraph()
     with warnings.catch_warnings():
@@ -645,12 +663,15 @@ def test_emptying_the_cache_and_recording_streams_are_accepted(done: Done) -> No
     others = [torch.empty(100000, device="cuda") for _ in range(100)]
     assert address not in [x.data_ptr() for x in others]
     graph.reset()
-""")
+""",
+    shares=True,
+)
 def test_graphs_allocate_from_memory_of_their_own(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     import warnings
     rmm.mr.set_current_device_resource(rmm.mr.TraceResourceAdaptor(counted, "graph.rmmtrace"))
     graph = torch.cuda.CUDAGraph()
@@ -661,7 +682,9 @@ def test_graphs_allocate_from_memory_of_their_own(done: Done) -> None:
     graph.reset()
     del used
     assert counted.allocation_counts.current_bytes < 400000  # the tensor is back; PyTorch keeps less of its own
-""")
+""",
+    shares=True,
+)
 def test_graphs_are_captured_while_memory_is_traced(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
@@ -721,7 +744,8 @@ def test_a_tensor_of_such_a_pool_is_shared_with_another_process(done: Done) -> N
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     def work():
         for i in range(500):
             x = torch.empty(1 + i * 100, device="cuda")
@@ -730,7 +754,9 @@ def test_a_tensor_of_such_a_pool_is_shared_with_another_process(done: Done) -> N
     for thread in threads: thread.join()
     assert counted.allocation_counts.current_bytes == 0
     assert counted.allocation_counts.total_count == 4000
-""")
+""",
+    shares=True,
+)
 def test_threads_allocate_at_a_time(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
@@ -780,7 +806,8 @@ def test_a_model_has_the_same_losses_as_on_the_allocator_of_pytorch(done: Done) 
 
 
 @needs_kernels
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     x = torch.ones(1000, 1000, device="cuda")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -794,7 +821,9 @@ def test_a_model_has_the_same_losses_as_on_the_allocator_of_pytorch(done: Done) 
         graph.replay()
         noise = [torch.full((1000, 1000), 7.0, device="cuda") for _ in range(3)]
         assert torch.allclose(y, torch.full_like(y, 1000 * (i / 100) ** 2 + 1), rtol=1e-3), i
-""")
+""",
+    shares=True,
+)
 def test_a_graph_computes_the_same_each_time_beside_other_work(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
