@@ -142,7 +142,7 @@ class shared_free_lists {
           static_cast<void>(store.poll_newest(spare_events_));
         }
       }
-      if (reached || !store.has_fences()) { move_reached(store, moves); }
+      if (reached || (!store.has_fences() && !store.ranges().empty())) { move_reached(store, moves); }
     }
     is_behind_.store(moves == 0, std::memory_order_relaxed);
     RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
@@ -256,15 +256,17 @@ class shared_free_lists {
   [[nodiscard]] bool check_invariants() const noexcept;
 
  private:
-  static constexpr std::size_t most_spare_events    = 32;
-  static constexpr std::size_t most_unfenced_stores = 64;
+  static constexpr std::size_t most_spare_events     = 32;
+  static constexpr std::size_t most_unfenced_stores  = 64;
+  static constexpr std::ptrdiff_t most_unused_stores = 32;
+  static constexpr std::size_t most_unused_ranges    = 256;  // for which such a store has room
 
   [[nodiscard]] inline std::size_t check_steps() const noexcept;
   [[nodiscard]] inline bool has_none_of(std::uint64_t identity) const noexcept;
   [[nodiscard]] inline bool can_serve(std::size_t bytes, free_store const* left_out) const noexcept;
 
-  /// Removes stores that are not needed, because streams come and go: empty ones, and the oldest of those that hold only unfenced memory,
-  /// which then counts as lost.
+  /// Removes stores that are not needed, because streams come and go: empty ones if they are many or had many ranges, and the oldest of
+  /// those that hold only unfenced memory, which then counts as lost. Keeps others, because to make a store again takes 1 us.
   void drop_empty() noexcept
   {
     auto unfenced =
@@ -276,10 +278,15 @@ class shared_free_lists {
       store->unfenced().clear();
       --unfenced;
     }
-    stores_.erase(
-      detail::remove_if(
-        stores_.begin(), stores_.end(), [](auto const& store) { return store->is_empty() && !store->has_fences(); }),
-      stores_.end());
+    auto const is_unused = [](auto const& store) { return store->is_empty() && !store->has_fences(); };
+    bool const many      = detail::count_if(stores_.begin(), stores_.end(), is_unused) > most_unused_stores;
+    stores_.erase(detail::remove_if(stores_.begin(),
+                                    stores_.end(),
+                                    [&](auto const& store) {
+                                      return is_unused(store) &&
+                                             (many || store->ranges().capacity() > most_unused_ranges);
+                                    }),
+                  stores_.end());
   }
 
   [[nodiscard]] static bool is_stale(free_store const& store) noexcept
