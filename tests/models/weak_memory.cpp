@@ -1096,6 +1096,16 @@ mutex& mutex_of(void const* object)
   return all[object];
 }
 
+futex& futex_of(void const* object)
+{
+  detail::explorer_call const call;
+  static std::map<void const*, futex> all;
+  auto* const running = std::exchange(detail::current, nullptr);  // all threads know a futex, whichever uses it first
+  auto& found         = all[object];
+  detail::current     = running;
+  return found;
+}
+
 }  // namespace weak_memory
 
 extern "C" {

@@ -354,6 +354,39 @@ class atomic {
   mutable detail::bits initial_;
 };
 
+/// The system's futex of one variable: threads sleep in it while the variable has a certain value. Like the kernel's, it holds a lock while
+/// it looks at the variable, and wakes the thread that sleeps longest.
+struct futex {
+  mutex lock;
+  atomic<int> asleep{0};  // threads that went to sleep
+  atomic<int> woken{0};   // of these
+};
+[[nodiscard]] futex& futex_of(void const* object);
+
+/// Sleeps until futex_wake(), unless the variable has another value.
+template <class T>
+void futex_wait(atomic<T>& watched, T value)
+{
+  auto& sleepers = futex_of(&watched);
+  sleepers.lock.lock();
+  bool const sleeps = watched.fetch_add(0, std::memory_order_relaxed) == value;  // reads the newest value
+  int const place   = sleeps ? sleepers.asleep.fetch_add(1, std::memory_order_relaxed) : 0;
+  sleepers.lock.unlock();
+  while (sleeps && sleepers.woken.load(std::memory_order_relaxed) <= place) {}
+}
+
+/// Wakes one thread, if any sleeps.
+template <class T>
+void futex_wake(atomic<T>& watched)
+{
+  auto& sleepers = futex_of(&watched);
+  sleepers.lock.lock();
+  if (sleepers.woken.load(std::memory_order_relaxed) < sleepers.asleep.load(std::memory_order_relaxed)) {
+    sleepers.woken.fetch_add(1, std::memory_order_relaxed);
+  }
+  sleepers.lock.unlock();
+}
+
 inline void atomic_thread_fence(std::memory_order order,
                                 int line         = __builtin_LINE(),
                                 char const* file = __builtin_FILE())

@@ -42,12 +42,13 @@ class mutex {
 static_assert(sizeof(mutex) == sizeof(pthread_mutex_t) && alignof(mutex) == alignof(pthread_mutex_t));
 
 /// A lock like std::unique_lock: it holds a mutex, or none, until it is destroyed or assigned to.
-class mutex_lock {
+template <class Mutex>
+class basic_mutex_lock {
  public:
-  mutex_lock() noexcept = default;
-  explicit mutex_lock(mutex& held) noexcept : held_{&held} { held.lock(); }
-  mutex_lock(mutex_lock&& other) noexcept : held_{other.held_} { other.held_ = nullptr; }
-  mutex_lock& operator=(mutex_lock&& other) noexcept
+  basic_mutex_lock() noexcept = default;
+  explicit basic_mutex_lock(Mutex& held) noexcept : held_{&held} { held.lock(); }
+  basic_mutex_lock(basic_mutex_lock&& other) noexcept : held_{other.held_} { other.held_ = nullptr; }
+  basic_mutex_lock& operator=(basic_mutex_lock&& other) noexcept
   {
     auto* const previous = held_;
     held_                = other.held_;
@@ -55,7 +56,7 @@ class mutex_lock {
     other.release();
     return *this;
   }
-  ~mutex_lock() { release(); }
+  ~basic_mutex_lock() { release(); }
 
  private:
   void release() noexcept
@@ -64,8 +65,10 @@ class mutex_lock {
     held_ = nullptr;
   }
 
-  mutex* held_{};
+  Mutex* held_{};
 };
+
+using mutex_lock = basic_mutex_lock<mutex>;
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

@@ -7,10 +7,10 @@
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/biased_lock.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
-#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/base/spinning_mutex.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/device.hpp>
@@ -69,7 +69,7 @@ class basic_cache_set {
  public:
   /// `number`: the number of the heap, unique in the process.
   basic_cache_set(std::uint64_t number,
-                  detail::mutex& mutex,
+                  detail::spinning_mutex& mutex,
                   slow_path const& slow,
                   heap_limits& limits,
                   shared_free_lists& shared,
@@ -703,7 +703,7 @@ class basic_cache_set {
                                      pointer_bag const& known,
                                      bool has_own_stream) noexcept
   {
-    detail::mutex_lock const lock{caches.mutex_};
+    detail::spinning_mutex_lock const lock{caches.mutex_};
     caches.retire(cache, is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream())));
   }
 
@@ -730,7 +730,7 @@ class basic_cache_set {
       mine.add({number_, name.key, cache, link_});
       scope_guard undo{[&]() noexcept { mine.forget(number_, name.key); }};
       if (is_per_thread_stream(stream)) { thread_caches::retire_before_own_stream_ends(); }
-      detail::mutex_lock const lock{mutex_};
+      detail::spinning_mutex_lock const lock{mutex_};
       caches_.push_back(std::move(made));
       forget_no_run();
       cache->set_place(caches_.size() - 1);
@@ -746,7 +746,7 @@ class basic_cache_set {
   RMM_COLD void drop(thread_caches& mine, stream_cache& cache) noexcept
   {
     mine.forget(number_, cache.key());
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     retire(cache, false);
   }
 
@@ -852,7 +852,7 @@ class basic_cache_set {
   std::atomic<std::size_t> most_ranges_{range_set::no_limit};  // ... and in how many ranges
   std::atomic<std::size_t> most_kept_{0};                      // bytes of large blocks that a cache may keep
   std::atomic<unsigned> eager_fences_left_{0};                 // until then each free on a stream is fenced
-  detail::mutex& mutex_;
+  detail::spinning_mutex& mutex_;
   heap_limits& limits_;
   shared_free_lists& shared_;
   device_waits const& waits_;

@@ -8,6 +8,7 @@
 #include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/base/spinning_mutex.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/device.hpp>
@@ -186,7 +187,7 @@ class basic_stream_ordered_heap {
       }
     }
     auto const who = asker::make(stream.value(), cache, capture.is_none());
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     return search_.allocate_shared(bytes, who);
   }
 
@@ -211,7 +212,7 @@ class basic_stream_ordered_heap {
       if (how == reclaiming::before_growth) { return nullptr; }
       fence_live_streams();
       {
-        detail::mutex_lock const lock{mutex_};
+        detail::spinning_mutex_lock const lock{mutex_};
         all_closed const closed{caches_};
         free_.wait_for_events();
       }
@@ -219,7 +220,7 @@ class basic_stream_ordered_heap {
     }
     bool has_none = false;
     {
-      detail::mutex_lock const lock{mutex_};
+      detail::spinning_mutex_lock const lock{mutex_};
       has_none = search_.knows_no_run_of(bytes);
       if (has_none && (how == reclaiming::before_growth || caches_.are_many())) { return nullptr; }
       all_closed closed{caches_};
@@ -233,7 +234,7 @@ class basic_stream_ordered_heap {
     auto const who     = asker::make(stream.value(), cache, capture.is_none());
     auto const waiting = device_waits::ask();
     fence_live_streams();
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     return search_.allocate_fenced(bytes, who, waiting);
   }
 
@@ -309,7 +310,7 @@ class basic_stream_ordered_heap {
       }
       if (!placed) {  // kept out, no host memory, or the handle names another stream now
         cache = caches_.find_or_make(stream.value(), true);
-        detail::mutex_lock const lock{mutex_};
+        detail::spinning_mutex_lock const lock{mutex_};
         caches_.reopen(cache);
         placed = cache != nullptr && caches_.put(*cache, ptr, bytes);
         due    = placed && cache->is_fence_due();
@@ -319,7 +320,7 @@ class basic_stream_ordered_heap {
     if (!placed && !try_keep(cache, ptr, bytes)) {
       bool const known = cache != nullptr && cache->is_current();
       auto const who   = asker::make(stream.value(), known ? cache : nullptr);
-      detail::mutex_lock const lock{mutex_};
+      detail::spinning_mutex_lock const lock{mutex_};
       free_to_store(range, who);
     }
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_stream_ordered_heap>(steps_between_checks) || check_invariants());
@@ -358,7 +359,7 @@ class basic_stream_ordered_heap {
     }
     auto* const cache = bytes != 0 ? caches_.find_or_make(stream.value(), true) : nullptr;
     auto const who    = asker::make(stream.value(), cache);
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     auto* rest_to = &shared_.idle();
     if (align_down(block_bytes, heap_granule) != bytes) {
       auto* const own = shared_.find_or_make(who.identity, who.device);
@@ -377,7 +378,7 @@ class basic_stream_ordered_heap {
   /// std::bad_alloc, the caller keeps the memory.
   RMM_COLD void extend(address_range added)
   {
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     if (!shared_.idle().try_make_room(1)) { throw std::bad_alloc{}; }
     blocks_.extend(added);
     RMM_ASSERT(blocks_.holds(added));
@@ -391,7 +392,7 @@ class basic_stream_ordered_heap {
   {
     context_scope const with_context{home_device()};
     streams_.with_known([&](pointer_bag const& known) {
-      detail::mutex_lock const lock{mutex_};
+      detail::spinning_mutex_lock const lock{mutex_};
       all_closed const closed{caches_};
       free_.fence_alive(known);
     });
@@ -401,7 +402,7 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(wanted_runs const& wanted = {})
   {
     context_scope const with_context{home_device()};
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     bool const by_size = wanted.edges == nullptr;
     if (by_size && search_.knows_no_run_of(wanted.least_bytes)) { return {}; }
     all_closed closed{caches_};
@@ -416,7 +417,7 @@ class basic_stream_ordered_heap {
   /// Returns the upstream blocks, ascending.
   [[nodiscard]] RMM_COLD std::vector<address_range> blocks() const
   {
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     return blocks_.all();
   }
 
@@ -433,7 +434,7 @@ class basic_stream_ordered_heap {
     if (wanted.empty()) { return taken; }
     taken.reserve(wanted.size());
     context_scope const with_context{home_device()};
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
     capture_exemption const exemption;
     shared_.poll(max_value<std::size_t>);
@@ -461,7 +462,7 @@ class basic_stream_ordered_heap {
   {
     context_scope const with_context{home_device()};
     auto const waiting = device_waits::ask();
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
     return free_.try_wait_for_devices(waiting);
   }
@@ -470,7 +471,7 @@ class basic_stream_ordered_heap {
   RMM_COLD void settle() noexcept
   {
     context_scope const with_context{home_device()};
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     shared_.poll(max_value<std::size_t>);
   }
 
@@ -494,7 +495,7 @@ class basic_stream_ordered_heap {
     graphs_.end_listening();
     {
       capture_exemption const exemption;
-      detail::mutex_lock const lock{mutex_};
+      detail::spinning_mutex_lock const lock{mutex_};
       free_.wait_for_events();
       if (free_.add_up().pieces != free_.add_up(false).pieces) {  // some have no event
         static_cast<void>(free_.try_wait_for_devices(waiting));
@@ -534,7 +535,7 @@ class basic_stream_ordered_heap {
     std::vector<free_piece> pieces;
     {
       detail::mutex_lock const graphs_stay{graphs_.mutex()};
-      detail::mutex_lock const lock{mutex_};
+      detail::spinning_mutex_lock const lock{mutex_};
       all_closed const closed{caches_};
       auto const free             = free_.add_up();
       now.free_bytes              = free.bytes;
@@ -582,7 +583,7 @@ class basic_stream_ordered_heap {
   /// Takes `bytes` bytes of idle memory. Returns an empty range if no idle piece is large enough. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD address_range take_idle(std::size_t bytes)
   {
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     return search_.take_idle(bytes);
   }
 
@@ -590,7 +591,7 @@ class basic_stream_ordered_heap {
   /// block.
   [[nodiscard]] RMM_COLD address_range add_idle_block(address_range block, std::size_t bytes)
   {
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     add_block(block, bytes, shared_.idle(), nullptr);
     return {block.begin, bytes};
   }
@@ -599,7 +600,7 @@ class basic_stream_ordered_heap {
   /// failure.
   [[nodiscard]] RMM_COLD std::uint64_t fence_for_frees(cudaStream_t stream) noexcept
   {
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     auto const identity = stream_identity(stream);
     auto* const store   = shared_.find_or_make(identity, device_of_stream(stream));
     return store != nullptr && shared_.try_add_fence(*store, stream) ? identity : 0;
@@ -609,7 +610,7 @@ class basic_stream_ordered_heap {
   /// synchronised.
   RMM_COLD void free_fenced(address_range range, std::uint64_t store) noexcept
   {
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     RMM_ASSERT(blocks_.holds(range));
     caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
     auto* const found = shared_.find(store);
@@ -657,7 +658,7 @@ class basic_stream_ordered_heap {
   RMM_COLD void coalesce_caches() noexcept
   {
     fence_live_streams();
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
     caches_.empty_stacks();
   }
@@ -714,7 +715,7 @@ class basic_stream_ordered_heap {
     }
     // The handle names a new stream, which made some of these frees. No event can cover the frees of the old one.
     if (!current) { return caches_.drop(cache); }
-    detail::mutex_lock const lock{mutex_};
+    detail::spinning_mutex_lock const lock{mutex_};
     caches_.flush(cache);
   }
 
@@ -722,7 +723,7 @@ class basic_stream_ordered_heap {
   static void stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept
   {
     auto& heap = *static_cast<listener&>(self).heap;
-    detail::mutex_lock const lock{heap.mutex_};
+    detail::spinning_mutex_lock const lock{heap.mutex_};
     heap.free_.fence_ended(stream);
   }
 
@@ -756,7 +757,7 @@ class basic_stream_ordered_heap {
   device_waits const waits_;
   stream_lifetimes& streams_{known_streams()};
 
-  alignas(64) mutable detail::mutex mutex_;  // guards what follows, and of caches_ what that says
+  alignas(64) mutable detail::spinning_mutex mutex_;  // guards what follows, and of caches_ what that says
   shared_free_lists shared_{limits_};
   block_map blocks_{limits_.seam_addresses};
   basic_free_sets<Unused> free_{caches_, shared_, blocks_, limits_, waits_};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/spinning_mutex.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/heap_contents.hpp>
@@ -26,7 +27,7 @@ template <class Unused>
 bool basic_stream_ordered_heap<Unused>::check_invariants() const noexcept
 {
   mutex_lock const graphs_stay{graphs_.mutex()};
-  mutex_lock const lock{mutex_};
+  spinning_mutex_lock const lock{mutex_};
   all_closed const closed{caches_};
   if (!blocks_.check_invariants() || !shared_.check_invariants() || !caches_.check_invariants() ||
       !graphs_.check_invariants()) {

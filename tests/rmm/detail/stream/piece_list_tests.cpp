@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rmm/detail/stream/piece_list.hpp>
 
-#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/spinning_mutex.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/block_map.hpp>
 #include <rmm/detail/heap/range_set.hpp>
@@ -64,7 +64,7 @@ struct PieceList : ::testing::Test {
     for (std::size_t i = 0; i != count; ++i) { add(store, at + 4 * i, 2); }
   }
 
-  rmm::detail::mutex mutex;
+  rmm::detail::spinning_mutex mutex;
   rmm::detail::slow_path slow;
   rmm::detail::heap_limits limits;
   rmm::detail::shared_free_lists shared{limits};
