@@ -55,6 +55,9 @@ target_compile_definitions(
   INTERFACE SPDLOG_ACTIVE_LEVEL=SPDLOG_LEVEL_${RMM_LOGGING_LEVEL}
             $<$<BOOL:${RMM_ASSERTIONS}>:RMM_ENABLE_ASSERTIONS>
             $<$<BOOL:${RMM_EXPENSIVE_ASSERTIONS}>:RMM_ENABLE_EXPENSIVE_ASSERTIONS>)
+if(RMM_UNITE_TESTS) # as the tests are: with few processors, the suite takes longer to compile than to run
+  target_compile_options(rmm_program INTERFACE $<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+endif()
 target_include_directories(rmm_program INTERFACE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(rmm_program INTERFACE rmm_warnings rmm_sanitizers)
 
