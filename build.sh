@@ -927,9 +927,9 @@ check() {
   run_check "sizes of functions" check_functions
   run_check "prose" python3 "$REPOSITORY/tools/check_prose.py"
   run_check "subjects of commits" python3 "$REPOSITORY/tools/check_commits.py"
-  run_check "tests of the tools" wait_for "$tests_of_tools" "$BUILD_DIR/tests_of_tools.log"
   run_check "cost of headers" python3 "$REPOSITORY/tools/header_cost.py" --jobs "$JOBS"
   run_check "headers alone" python3 "$REPOSITORY/tools/check_headers.py" --jobs "$JOBS" --cache "$BUILD_DIR/check_headers.json"
+  run_check "tests of the tools" wait_for "$tests_of_tools" "$BUILD_DIR/tests_of_tools.log"
   if [[ ${#CHECKS_FAILED[@]} -gt 0 ]]; then
     say "check failed: $(IFS=,; echo "${CHECKS_FAILED[*]}")"
     return 1
