@@ -830,6 +830,7 @@ class basic_cache_set {
     // With many caches, blocks that threads hand round have no free neighbours in their cache. As ranges they would need much host memory.
     limits_.scarce_bytes.store(shared ? 0 : bytes / 2, std::memory_order_relaxed);
     limits_.most_unfenced_bytes.store(eager ? 0 : most_unfenced(bytes, shared), std::memory_order_relaxed);
+    limits_.most_unused_stores = 8 + caches_.size();
     limits_.most_run_bytes.store(bytes / 1024, std::memory_order_relaxed);
     // Smaller than the ranges that has_large_range() finds, so that a refill is not flushed at once.
     refill_bytes_ = detail::min(align_down(bytes / 1024, heap_granule), scarce ? 2 * large_if_scarce : largest_refill);

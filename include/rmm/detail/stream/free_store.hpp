@@ -78,6 +78,13 @@ class basic_free_store {
   [[nodiscard]] std::size_t& next_looked_at() noexcept { return next_looked_at_; }
 
   [[nodiscard]] bool is_empty() const noexcept { return ranges_.empty() && unfenced_.empty(); }
+  [[nodiscard]] bool is_unused() const noexcept { return is_empty() && !has_fences(); }
+
+  /// Whether the store has little host memory.
+  [[nodiscard]] bool is_small() const noexcept
+  {
+    return detail::max(ranges_.capacity(), detail::max(unfenced_.capacity(), fences_.capacity())) <= most_in_small;
+  }
 
   /// Returns the number of the newest fence.
   [[nodiscard]] std::uint64_t newest() const noexcept { return newest_; }
@@ -181,7 +188,8 @@ class basic_free_store {
   }
 
  private:
-  static constexpr std::size_t many_fences = 8;
+  static constexpr std::size_t many_fences   = 8;
+  static constexpr std::size_t most_in_small = 256;
 
   struct fence {
     fence(std::uint64_t which, owned_event&& recorded) noexcept : number{which}, event{std::move(recorded)} {}

@@ -256,17 +256,16 @@ class shared_free_lists {
   [[nodiscard]] bool check_invariants() const noexcept;
 
  private:
-  static constexpr std::size_t most_spare_events     = 32;
-  static constexpr std::size_t most_unfenced_stores  = 64;
-  static constexpr std::ptrdiff_t most_unused_stores = 32;
-  static constexpr std::size_t most_unused_ranges    = 256;  // for which such a store has room
+  static constexpr std::size_t most_spare_events    = 32;
+  static constexpr std::size_t most_unfenced_stores = 64;
 
   [[nodiscard]] inline std::size_t check_steps() const noexcept;
   [[nodiscard]] inline bool has_none_of(std::uint64_t identity) const noexcept;
   [[nodiscard]] inline bool can_serve(std::size_t bytes, free_store const* left_out) const noexcept;
 
-  /// Removes stores that are not needed, because streams come and go: empty ones if they are many or had many ranges, and the oldest of
-  /// those that hold only unfenced memory, which then counts as lost. Keeps others, because to make a store again takes 1 us.
+  /// Removes stores that are not needed, because streams come and go: unused ones if they are many, have much host memory, or are the second
+  /// of their stream, and the oldest of those that hold only unfenced memory, which then counts as lost. Other unused stores stay, because
+  /// a thread that frees large blocks uses its store again and again.
   void drop_empty() noexcept
   {
     auto unfenced =
@@ -278,15 +277,14 @@ class shared_free_lists {
       store->unfenced().clear();
       --unfenced;
     }
-    auto const is_unused = [](auto const& store) { return store->is_empty() && !store->has_fences(); };
-    bool const many      = detail::count_if(stores_.begin(), stores_.end(), is_unused) > most_unused_stores;
-    stores_.erase(detail::remove_if(stores_.begin(),
-                                    stores_.end(),
-                                    [&](auto const& store) {
-                                      return is_unused(store) &&
-                                             (many || store->ranges().capacity() > most_unused_ranges);
-                                    }),
-                  stores_.end());
+    auto const unused =
+      detail::count_if(stores_.begin(), stores_.end(), [](auto const& store) { return store->is_unused(); });
+    bool const many = static_cast<std::size_t>(unused) > limits_.most_unused_stores;
+    for (auto at = stores_.size(); at-- != 0;) {
+      auto const& store = *stores_[at];
+      if (!store.is_unused() || !(many || !store.is_small() || find(store.identity()) != &store)) { continue; }
+      stores_.erase(stores_.begin() + static_cast<std::ptrdiff_t>(at));
+    }
   }
 
   [[nodiscard]] static bool is_stale(free_store const& store) noexcept

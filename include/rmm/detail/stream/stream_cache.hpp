@@ -48,8 +48,9 @@ struct heap_limits {
   std::atomic<std::size_t> most_unfenced_bytes{0};               // in one cache
   std::atomic<std::size_t> most_run_bytes{range_set::no_limit};  // that a cache cuts at once for blocks of one size
   std::atomic<std::size_t> scarce_bytes{
-    range_set::no_limit};      // a cache with fewer bytes in ranges coalesces with each fence
-  seam_list seam_addresses{};  // where ranges are not coalesced; changes while all caches are closed
+    range_set::no_limit};             // a cache with fewer bytes in ranges coalesces with each fence
+  seam_list seam_addresses{};         // where ranges are not coalesced; changes while all caches are closed
+  std::size_t most_unused_stores{8};  // with the lock: as many as streams may soon use again
   cache_line unused_before_reserve{};
   deallocation_reserve reserve{};
   cache_line unused_after_reserve{};
