@@ -86,13 +86,12 @@ inline constexpr auto clock_gettime = [](clockid_t /*which*/, timespec* now) noe
   return 0;
 };
 
-inline int modelled_processors = 2;
+inline int modelled_processors          = 2;
 inline constexpr auto sched_getaffinity = [](pid_t /*thread*/, std::size_t /*bytes*/, cpu_set_t* usable) noexcept {
   CPU_ZERO(usable);
   for (int i = 0; i != modelled_processors; ++i) { CPU_SET(i, usable); }
   return 0;
 };
-inline constexpr auto sysconf = [](int /*name*/) noexcept { return modelled_processors; };
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

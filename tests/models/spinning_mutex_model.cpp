@@ -57,12 +57,10 @@ weak_memory::limits with_given_up_turns()
   return given;
 }
 
-weak_memory::checked_part const spinning{"include/rmm/detail/base/spinning_mutex.hpp",
-                                         {threads_that_enter({1, 1})},
-                                         with_given_up_turns()};
-weak_memory::checked_part const sleeping{spinning.file,
-                                         {threads_that_enter({1, 1}), threads_that_enter({2, 1})},
-                                         with_given_up_turns()};
+weak_memory::checked_part const spinning{
+  "include/rmm/detail/base/spinning_mutex.hpp", {threads_that_enter({1, 1})}, with_given_up_turns()};
+weak_memory::checked_part const sleeping{
+  spinning.file, {threads_that_enter({1, 1}), threads_that_enter({2, 1})}, with_given_up_turns()};
 
 /// With one processor no thread spins.
 struct SpinningMutexModel : testing::TestWithParam<int> {

@@ -9,8 +9,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <ctime>
+
+#if RMM_DETAIL_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#endif
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -18,32 +23,48 @@ namespace detail {
 /// A mutex for sections of about a microsecond that many threads enter: a thread that waits spins for a while, then sleeps.
 ///
 /// A thread that sleeps runs again 50 microseconds after the mutex became free, or later. If all waiting threads sleep at once, the mutex
-/// is free most of the time, and the slowest calls take as long as hundreds of sections. So threads spin, one after the other in the order
-/// in which they came, up to one thread less than there are processors. Of the others, unlock() wakes one, which then takes a turn.
+/// is free most of the time, and the slowest calls take as long as hundreds of sections. So threads take turns and spin until theirs has
+/// come. If there are as many turns as processors but one, further threads sleep at once. unlock() wakes one thread that sleeps, which
+/// takes a turn in any case.
 ///
 /// Invariants:
 ///  M1  one thread at a time is between lock() and unlock(), and sees what the threads before it wrote
 ///  M2  while threads sleep, `state_` is `slept_for`, or a thread that was woken has not tried to lock the mutex again; it tries with
 ///      `slept_for`
-///  M3  turns only say who tries next, and a thread whose turn does not come in time tries without it: no thread waits for one that does
-///      not run, except for the one that holds the mutex
+///  M3  turns only say who tries next: a thread whose turn does not come for longest_spin_ns tries without it. So a thread that does not
+///      run holds up others no longer than that, unless it holds the mutex.
 ///
 /// Order: M1 follows from release and acquire on `state_`. Turns are relaxed, because of M3. tests/models/spinning_mutex_model.cpp tries
-/// all executions.
+/// all executions of two threads, and spinning_mutex.pml has the interleavings of three.
 class spinning_mutex {
  public:
   constexpr spinning_mutex() noexcept              = default;
   spinning_mutex(spinning_mutex const&)            = delete;
   spinning_mutex& operator=(spinning_mutex const&) = delete;
+#if RMM_DETAIL_THREAD_SANITIZER
+  ~spinning_mutex() { __tsan_mutex_destroy(this, 0); }
+#endif
 
   void lock() noexcept
   {
-    if (spinning_threads() != 0 || !try_lock_as(held)) { lock_in_turn(); }
+#if RMM_DETAIL_THREAD_SANITIZER  // which checks the order in which mutexes are locked, too
+    __tsan_mutex_pre_lock(this, 0);
+#endif
+    if (turns_waiting() != 0 || !try_lock_as(held)) { lock_in_turn(); }
+#if RMM_DETAIL_THREAD_SANITIZER
+    __tsan_mutex_post_lock(this, 0, 0);
+#endif
   }
 
   void unlock() noexcept
   {
+#if RMM_DETAIL_THREAD_SANITIZER
+    __tsan_mutex_pre_unlock(this, 0);
+#endif
     if (state_.exchange(not_held, std::memory_order_release) == slept_for) { call_futex(futex_wake, 1); }
+#if RMM_DETAIL_THREAD_SANITIZER
+    __tsan_mutex_post_unlock(this, 0);
+#endif
   }
 
  private:
@@ -56,7 +77,7 @@ class spinning_mutex {
   static constexpr int futex_wake               = 129;     // FUTEX_WAKE_PRIVATE
 
   // Constant-initialized: a forked child would wait for ever for a thread of its parent that initializes a static variable.
-  inline static std::atomic<int> processors{0};
+  inline static std::atomic<int> processors{0};  // 0: not known
 
   [[nodiscard]] bool try_lock_as(int locked) noexcept
   {
@@ -65,7 +86,8 @@ class spinning_mutex {
            state_.compare_exchange_strong(free, locked, std::memory_order_acquire);
   }
 
-  [[nodiscard]] unsigned spinning_threads() const noexcept
+  /// The turns that were taken and have not ended. Wraps, if one is taken between the two loads: then too many wait.
+  [[nodiscard]] std::uint64_t turns_waiting() const noexcept
   {
     return turns_.load(std::memory_order_relaxed) - served_.load(std::memory_order_relaxed);
   }
@@ -83,45 +105,38 @@ class spinning_mutex {
   /// Takes a turn, unless enough threads spin, and tries to lock when it has come.
   [[nodiscard]] bool try_spinning(int lock_as) noexcept
   {
-    auto const most  = static_cast<unsigned>(usable_processors() - 1);
+    auto const most  = static_cast<std::uint64_t>(usable_processors() - 1);
     bool const woken = lock_as == slept_for;
-    if (most == 0 || (!woken && spinning_threads() >= most)) { return false; }
+    if (most == 0 || (!woken && turns_waiting() >= most)) { return false; }
     auto const turn = turns_.fetch_add(1, std::memory_order_relaxed);
     auto const end  = now_ns() + longest_spin_ns;
     bool locked     = false;
     do {
       pause();
-      locked = !is_before(served_.load(std::memory_order_relaxed), turn) && try_lock_as(lock_as);
+      locked = served_.load(std::memory_order_relaxed) >= turn && try_lock_as(lock_as);
     } while (!locked && now_ns() < end);
     end_turn(turn);
     return locked;
   }
 
-  void end_turn(unsigned turn) noexcept
+  void end_turn(std::uint64_t turn) noexcept
   {
     auto served = served_.load(std::memory_order_relaxed);
-    while (is_before(served, turn + 1)) {
+    while (served <= turn) {
       if (served_.compare_exchange_weak(served, turn + 1, std::memory_order_relaxed)) { return; }
     }
   }
 
-  /// Compares turns, whose numbers begin again at 0 after 2^32.
-  [[nodiscard]] static bool is_before(unsigned one, unsigned other) noexcept
-  {
-    return static_cast<int>(one - other) < 0;
-  }
-
   /// The processors that the process may use, as far as the calling thread tells: one that is bound to a processor says nothing about the
-  /// others. The first answer stays.
+  /// others, so its answer is not kept.
   [[nodiscard]] static int usable_processors() noexcept
   {
     auto const known = processors.load(std::memory_order_relaxed);
     if (known != 0) { return known; }
     cpu_set_t usable;
-    int count = sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
-    if (count == 1) { count = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)); }
-    count = count > 1 ? count : 1;
-    processors.store(count, std::memory_order_relaxed);
+    bool const failed = sched_getaffinity(0, sizeof usable, &usable) != 0;  // as on machines with more than CPU_SETSIZE
+    auto const count  = failed ? CPU_SETSIZE : CPU_COUNT(&usable);
+    if (count > 1) { processors.store(count, std::memory_order_relaxed); }
     return count;
   }
 
@@ -144,13 +159,15 @@ class spinning_mutex {
 
   void call_futex(int operation, int value) noexcept
   {
+    auto const kept = errno;
     syscall(SYS_futex, &state_, operation, value, nullptr, nullptr, 0);
+    errno = kept;
   }
 
   // Threads that wait for their turn do not read the line of the state, which the thread that holds the mutex writes.
   alignas(64) std::atomic<int> state_{not_held};
-  alignas(64) std::atomic<unsigned> turns_{0};  // that were taken
-  std::atomic<unsigned> served_{0};             // turns below this need not wait any more
+  alignas(64) std::atomic<std::uint64_t> turns_{0};  // that were taken
+  std::atomic<std::uint64_t> served_{0};             // turns below this need not wait any more
 };
 
 using spinning_mutex_lock = basic_mutex_lock<spinning_mutex>;

@@ -757,7 +757,7 @@ class basic_stream_ordered_heap {
   device_waits const waits_;
   stream_lifetimes& streams_{known_streams()};
 
-  alignas(64) mutable detail::spinning_mutex mutex_;  // guards what follows, and of caches_ what that says
+  mutable detail::spinning_mutex mutex_;  // guards what follows, and of caches_ what that says
   shared_free_lists shared_{limits_};
   block_map blocks_{limits_.seam_addresses};
   basic_free_sets<Unused> free_{caches_, shared_, blocks_, limits_, waits_};
