@@ -373,7 +373,7 @@ class RMM_EXPORT device_buffer {
       if (size_ > 0) { detail::copy_async(aligned(block), data_, size_, stream_); }
       undo.dismiss();
     }
-    give_back();
+    if (capacity_ != 0) { give_back(); }
     block_    = block;
     data_     = aligned(block);
     capacity_ = new_capacity;
@@ -383,15 +383,17 @@ class RMM_EXPORT device_buffer {
   void deallocate() noexcept
   {
     if (capacity_ == 0) { return; }
+    detail::sees_one_device() ? give_back() : give_back_on_its_device();
+  }
+
+  RMM_OUT_OF_LINE void give_back_on_its_device() noexcept
+  {
     detail::device_scope const guard{device_.value()};
     give_back();
   }
 
-  // Requires the device of the memory to be current.
-  void give_back() noexcept
-  {
-    if (capacity_ != 0) { resource_.deallocate_async(block_, block_size(capacity_), stream_); }
-  }
+  // Requires that there is memory, and its device to be current.
+  void give_back() noexcept { resource_.deallocate_async(block_, block_size(capacity_), stream_); }
 
   void* data_{nullptr};
   std::size_t size_{0};
