@@ -133,8 +133,10 @@ class spinning_mutex {
   {
     auto const known = processors.load(std::memory_order_relaxed);
     if (known != 0) { return known; }
+    auto const kept = errno;
     cpu_set_t usable;
     bool const failed = sched_getaffinity(0, sizeof usable, &usable) != 0;  // as on machines with more than CPU_SETSIZE
+    errno             = kept;
     auto const count  = failed ? CPU_SETSIZE : CPU_COUNT(&usable);
     if (count > 1) { processors.store(count, std::memory_order_relaxed); }
     return count;
