@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from select import select
 from types import ModuleType
 from typing import Any
 
@@ -56,7 +57,7 @@ longest_program = 900  # seconds
 Result = subprocess.CompletedProcess[str] | str  # the result of a program, or the reason to skip its test
 Finish = Callable[[], subprocess.CompletedProcess[str]]  # runs the rest of a program that waits for its turn
 shared_interpreter = Path(__file__).with_name("shared_interpreter.py").read_text()
-wait_for_turn = "input()\n"  # a line of such a program
+sign = "waits for its turn\n"  # what such a program prints
 Results = dict[str, subprocess.CompletedProcess[str]]  # by test: of programs that share an interpreter
 Kind = tuple[ModuleType, bool, tuple[str, ...], tuple[tuple[str, str], ...]]  # module, always, options, environment
 Started = dict[str | ModuleType, Future[Any]]  # by test, or by module: of Result, str | Finish, or str | Results
@@ -70,6 +71,8 @@ def at_code(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 class Programs:
     """Runs programs in other interpreters, several at a time, with the environment from before the tests."""
+
+    wait_for_turn = f"input({sign!r})\n"  # a line of programs for prepare()
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
@@ -135,7 +138,7 @@ class Programs:
     ) -> Future[str | Finish]:
         """Starts a program that waits for its turn. The result is the reason to skip it, or what runs the rest of it.
 
-        Such programs start beside all others, and keep what they have imported until their turn.
+        Such programs begin beside all others, and keep what they have imported and allocated until their turn.
         """
         return self._threads.submit(
             lambda: (
@@ -143,6 +146,11 @@ class Programs:
                 or partial(self._finish, self._start(arguments, folder, environment, stdin=subprocess.PIPE))
             )
         )
+
+    def wait_for_begun(self) -> None:
+        """Waits until each program waits for its turn or has ended, if all that run were prepared."""
+        for output in [process.stdout for process in self._running if process.stdout]:
+            select([output], [], [], longest_program)  # readable after the sign, and at the end
 
     def stop(self) -> None:
         self._is_over = True
@@ -181,7 +189,7 @@ class Programs:
                 errors += f"\nkilled: it took longer than {longest_program} s"
             finally:
                 self._running.discard(process)
-        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+        return subprocess.CompletedProcess(process.args, process.returncode, output.removeprefix(sign), errors)
 
     @staticmethod
     def _kill(process: subprocess.Popen[str]) -> None:
@@ -205,7 +213,7 @@ def arguments_of(test: pytest.Function) -> Sequence[str]:
         arguments: Sequence[str] | None = marker and marker.kwargs.get("arguments")
         return arguments or test.module.program_of(test)
     begin = marker.kwargs.get("begin", getattr(test.module, "begin", ""))
-    turn = wait_for_turn if has_a_turn(test) else ""
+    turn = Programs.wait_for_turn if has_a_turn(test) else ""
     options = marker.kwargs.get("options", ["-W", "ignore"])
     return [*options, "-c", textwrap.dedent(begin) + turn + textwrap.dedent(marker.args[0])]
 
@@ -275,7 +283,8 @@ def started_programs(
     A test with the marker `program` runs that text after the marker's or the module's `begin`, with the marker's `options` of
     the interpreter, or with its `arguments` what they say. For the others the module's function `program_of` returns the
     arguments of the interpreter. If a test with such a text also uses `device_alone`, its program waits for its turn between
-    `begin` and the text, so `begin` must not use the device.
+    `begin` and the text. Its `begin` runs beside other programs: it may make a context, load kernels and keep a
+    little memory, and must not measure free memory or print.
     A module with `reason_to_skip` skips them all if that returns one, except those whose marker says `always=True`.
     A module with `environment_of` adds the variables that it returns for a test, and the marker those of its `environment`.
     Tests that use `done_for_module` share the program whose arguments the module's function `program_of_module` returns.
@@ -344,10 +353,14 @@ def done_for_module(request: pytest.FixtureRequest, started_programs: Started) -
 
 
 @pytest.fixture
-def device_alone(started_programs: Started) -> None:
-    """Waits until no program uses the device, for tests that compare free memory. Simulated processes do not share one."""
+def device_alone(started_programs: Started, programs: Programs) -> None:
+    """Waits until each program has ended or waits for its turn, for tests that compare free memory.
+
+    Simulated processes do not share a device.
+    """
     if not is_simulated:
         wait(started_programs.values())
+        programs.wait_for_begun()
 
 
 @pytest.fixture

@@ -13,16 +13,14 @@ import pytest
 
 from rmm._build_facts import cuda_backend
 
-imports = """
+begin = """
     import gc, os
     os.environ.setdefault("XLA_PYTHON_CLIENT_ALLOCATOR", "platform")
     import numpy as np
     import rmm, rmm.mr
     import jax, jax.numpy as jnp
     from rmm.pylibrmm.stream import Stream
-"""
 
-resources = """
     counted = rmm.mr.StatisticsResourceAdaptor(
         rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "64MiB", "1GiB"))
     rmm.mr.set_current_device_resource(counted)
@@ -36,7 +34,9 @@ resources = """
         return rmm.mr.available_device_memory()[0]
 """
 
-begin = imports + resources
+start_jax = """
+    jnp.zeros(1000).block_until_ready()  # takes the memory that JAX needs for itself
+"""
 
 
 @cache
@@ -111,8 +111,7 @@ def test_arrays_keep_their_type_by_way_of_cupy(done: subprocess.CompletedProcess
     assert done.returncode == 0, done.stderr
 
 
-begin_of_memory = """
-    jnp.zeros(1000).block_until_ready()  # what JAX needs for itself
+measure_an_array = """
     before = free_bytes()
     x = jnp.zeros(256 << 20, jnp.uint8).block_until_ready()
     with_array = free_bytes()
@@ -121,36 +120,34 @@ begin_of_memory = """
 """
 
 
-def program_alone(text: str, **environment: str) -> pytest.MarkDecorator:
-    """A program that has the device alone after its imports."""
-    return pytest.mark.program(resources + text, begin=imports, environment=environment)
-
-
 @pytest.mark.usefixtures("device_alone")
-@program_alone(f"""{begin_of_memory}
+@pytest.mark.program(
+    f"""{measure_an_array}
     assert before - with_array >= 256 << 20, (before, with_array)
     assert without_array - with_array >= 256 << 20, (with_array, without_array)
-""")
+    """,
+    begin=begin + start_jax,
+)
 def test_the_platform_allocator_gives_memory_back(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.usefixtures("device_alone")
-@program_alone(
-    f"""{begin_of_memory}
+@pytest.mark.program(
+    f"""{measure_an_array}
     total = rmm.mr.available_device_memory()[1]
     assert before > total * 0.5, (before, total)
     assert without_array - with_array < 256 << 20, (with_array, without_array)
     """,
-    XLA_PYTHON_CLIENT_ALLOCATOR="default",
-    XLA_PYTHON_CLIENT_PREALLOCATE="false",
+    begin=begin + start_jax,
+    environment={"XLA_PYTHON_CLIENT_ALLOCATOR": "default", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
 )
 def test_without_preallocation_jax_takes_what_it_needs_and_keeps_it(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.usefixtures("device_alone")
-@program_alone(
+@pytest.mark.program(
     """
     total = rmm.mr.available_device_memory()[1]
     before = free_bytes()
@@ -158,18 +155,15 @@ def test_without_preallocation_jax_takes_what_it_needs_and_keeps_it(done: subpro
     taken = before - free_bytes()
     assert 0.15 * total < taken < 0.35 * total, (taken, total)
     """,
-    XLA_PYTHON_CLIENT_ALLOCATOR="default",
-    XLA_CLIENT_MEM_FRACTION="0.2",
+    environment={"XLA_PYTHON_CLIENT_ALLOCATOR": "default", "XLA_CLIENT_MEM_FRACTION": "0.2"},
 )
 def test_a_share_of_the_memory_is_set_aside_for_jax(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.usefixtures("device_alone")
-@program_alone(
+@pytest.mark.program(
     """
-    from cuda.bindings import driver, runtime
-
     error, pool = runtime.cudaDeviceGetDefaultMemPool(0)
     assert error == runtime.cudaError_t.cudaSuccess
 
@@ -180,7 +174,6 @@ def test_a_share_of_the_memory_is_set_aside_for_jax(done: subprocess.CompletedPr
         assert error == runtime.cudaError_t.cudaSuccess
         return int(value)
 
-    jnp.zeros(1000).block_until_ready()
     before = in_use()
     x = jnp.zeros(64 << 20, jnp.uint8).block_until_ready()
     assert in_use() - before >= 64 << 20, (before, in_use())
@@ -189,8 +182,8 @@ def test_a_share_of_the_memory_is_set_aside_for_jax(done: subprocess.CompletedPr
     buffer = rmm.DeviceBuffer(size=1 << 20, mr=shared)
     assert in_use() - before >= 1 << 20
     """,
-    XLA_PYTHON_CLIENT_ALLOCATOR="cuda_async",
-    XLA_PYTHON_CLIENT_PREALLOCATE="false",
+    begin=f"{begin}{start_jax}    from cuda.bindings import runtime\n",
+    environment={"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
 )
 def test_cuda_async_of_jax_and_ours_share_the_pool_of_the_driver(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr

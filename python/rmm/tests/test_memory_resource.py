@@ -608,9 +608,8 @@ def test_tracking_knows_what_is_in_use() -> None:
     assert resource.get_outstanding_allocations_str() == above.get_outstanding_allocations_str() == ""
 
 
-@pytest.mark.parametrize("ending", ["", "del resource", "sys.exit(0)"])
-def test_tracking_reports_leaks_at_the_end_if_asked(ending: str) -> None:
-    program = f"""
+def leaking(ending: str) -> Any:
+    text = f"""
 import sys
 import rmm
 resource = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource(), capture_stacks=True, report_leaks=True)
@@ -623,7 +622,12 @@ quiet = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
 quiet.allocate(4096)
 {ending}
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, capture_output=True, text=True)
+    return pytest.param(ending, marks=pytest.mark.program(text))
+
+
+@pytest.mark.parametrize("ending", [leaking(""), leaking("del resource"), leaking("sys.exit(0)")])
+def test_tracking_reports_leaks_at_the_end_if_asked(ending: str, done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert lines[0] == "RMM: 3072 B in 2 allocations have not been freed"
     assert sum("have not been freed" in line for line in lines) == 1

@@ -11,6 +11,7 @@ import sys
 import threading
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -329,9 +330,8 @@ del buffers
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("package", ["rmm._lib.lib", "rmm.librmm"])
-def test_the_functions_for_torch_are_where_each_release_has_them(package: str) -> None:
-    program = f"""
+def with_functions_for_torch(package: str) -> Any:
+    text = f"""
 import ctypes, importlib, os
 module = importlib.import_module({package!r})
 library = ctypes.CDLL(os.path.join(os.path.dirname(module.__file__), "_torch_allocator.so"))
@@ -347,7 +347,14 @@ rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
 library.deallocate(address, 1000, 0, None)
 print(adaptor.allocation_counts.current_bytes)
 """
-    assert run(program) == "1000\n0\n"
+    return pytest.param(package, marks=pytest.mark.program(text, options=[]))
+
+
+@pytest.mark.parametrize("package", [with_functions_for_torch("rmm._lib.lib"), with_functions_for_torch("rmm.librmm")])
+def test_the_functions_for_torch_are_where_each_release_has_them(
+    package: str, done: subprocess.CompletedProcess[str]
+) -> None:
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1000\n0\n", "")
 
 
 def test_threads_share_a_pool(small_pool: rmm.mr.PoolMemoryResource) -> None:

@@ -7,8 +7,6 @@ import ctypes
 import gc
 import pickle
 import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -186,41 +184,13 @@ def test_fabric_handles_are_pickled() -> None:
     assert repr(again) == "ExportedMemory(nbytes=1000, 1 fabric handles)"
 
 
-@pytest.mark.parametrize("way", ["an argument", "a queue"])
-def test_another_process_reads_and_writes_it(way: str, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(
-        textwrap.dedent("""
-            import multiprocessing, sys
-            import rmm, rmm.mr
-            from rmm.pylibrmm.device_buffer import copy_host_to_ptr
+def way_of_sharing(way: str) -> Any:
+    program = Path(__file__).parent / "programs" / "shared_memory.py"
+    return pytest.param(way, marks=pytest.mark.program(arguments=[str(program), way]))
 
-            def work(exported, inbox, outbox):
-                memory = rmm.mr.ImportedMemory(exported if exported is not None else inbox.get(timeout=300))
-                outbox.put(rmm.DeviceBuffer.from_device(memory).tobytes()[-5:])
-                copy_host_to_ptr(b"world", memory.ptr + memory.size - 5)
-                outbox.put("written")
 
-            if __name__ == "__main__":
-                way = sys.argv[1]
-                multiprocessing.set_start_method("spawn")
-                pool = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
-                if not pool.has_virtual_memory: sys.exit(77)
-                buffer = rmm.DeviceBuffer(size=5 << 20, mr=pool)
-                buffer.copy_from_host(bytes((5 << 20) - 5) + b"Hello")
-                exported = pool.export_descriptors(buffer.ptr, buffer.size)
-                inbox, outbox = multiprocessing.Queue(), multiprocessing.Queue()
-                child = multiprocessing.Process(target=work, args=(exported if way == "an argument" else None, inbox, outbox))
-                child.start()
-                if way == "a queue": inbox.put(exported)
-                assert outbox.get(timeout=300) == b"Hello"
-                assert outbox.get(timeout=300) == "written"
-                child.join()
-                assert child.exitcode == 0, child.exitcode
-                assert buffer.tobytes()[-5:] == b"world"
-        """)
-    )
-    done = subprocess.run([sys.executable, program, way], check=False, capture_output=True, text=True, timeout=300)
+@pytest.mark.parametrize("way", [way_of_sharing("an argument"), way_of_sharing("a queue")])
+def test_another_process_reads_and_writes_it(way: str, done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode == 77:
         pytest.skip("needs a device with virtual memory")
     assert done.returncode == 0, done.stderr

@@ -24,9 +24,7 @@ begin = """
     import rmm.sleep
     from rmm._build_facts import cuda_backend
     from rmm.allocators.torch_memory_saver import torch_memory_saver
-"""
 
-on_device = """
     MiB = 1 << 20
     big = (64 if cuda_backend == "sim" else 512) * MiB
     slack = 16 * MiB  # memory that the driver takes for graphs and page tables
@@ -340,11 +338,11 @@ programs = {
         assert holds(tensor, 5) and holds(other, 6)
     """,
     "resume_takes_what_the_cache_of_pytorch_holds": """
-        total = torch.cuda.mem_get_info()[1]
+        start = free()  # less than the device has, because other programs wait for their turns
         with rmm.sleep.region("weights"):
-            tensor = filled(1, total // 3 // MiB * MiB)
+            tensor = filled(1, start // 3 // MiB * MiB)
         rmm.sleep.pause()
-        others = filled(2, int(total * 0.8) // MiB * MiB)
+        others = filled(2, int(start * 0.8) // MiB * MiB)
         del others  # PyTorch's cache keeps the memory
         rmm.sleep.resume()
         fill(tensor, 4)
@@ -399,12 +397,11 @@ def reason_to_skip() -> str:
 
 
 def case(name: str) -> Any:
-    """A program that has the device alone after its imports."""
-    text = textwrap.dedent(on_device) + textwrap.dedent(programs[name])
+    """A program that has the device alone once it has loaded kernels."""
     options = [*simulate, "-W", "ignore"]
     first = "import torch._dynamo  # as optimizers do, which takes seconds\n" if "optimizer" in programs[name] else ""
     program = pytest.mark.program(
-        text, begin=first + textwrap.dedent(begin), options=options, environment={"CUDASIM_MEMORY": "1GiB"}
+        programs[name], begin=first + textwrap.dedent(begin), options=options, environment={"CUDASIM_MEMORY": "1GiB"}
     )
     needs_kernels = pytest.mark.skipif(
         cuda_backend == "sim" and name in with_kernels and find_spec("torch") is not None,
