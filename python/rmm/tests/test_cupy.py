@@ -56,6 +56,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A stand-in for `cupy.cuda`. Set `.stream` to change the current stream."""
     cuda: Any = ModuleType("cupy.cuda")
     cuda.stream = CupyStream()
+    cuda.Stream = SimpleNamespace(null=cuda.stream)
     cuda.get_current_stream = lambda: cuda.stream
     cuda.UnownedMemory = UnownedMemory
     cuda.MemoryPointer = MemoryPointer
@@ -118,33 +119,29 @@ def capsule(function: Any, signature: bytes) -> Any:
 
 def test_the_current_stream_comes_from_the_c_function_of_cupy(cupy: Any) -> None:
     options = b"struct __pyx_opt_args_4cupy_4cuda_6stream_get_current_stream *__pyx_optional_args"
-    signatures = [b"intptr_t (void)", b"PyObject *(int __pyx_skip_dispatch, " + options + b")"]
-    current = CupyStream()
-    asked: list[str] = []
-
-    def tell_handle() -> int:
-        asked.append("handle")
-        return current.ptr
+    signature = b"PyObject *(int __pyx_skip_dispatch, " + options + b")"
+    current: CupyStream = cupy.Stream.null
+    asked = 0
 
     def tell_stream(skip_dispatch: int, optional_arguments: int | None) -> CupyStream:
-        asked.append("stream")
+        nonlocal asked
+        asked += 1
         return current
 
-    functions: list[Any] = [
-        ctypes.CFUNCTYPE(ctypes.c_ssize_t)(tell_handle),
-        ctypes.CFUNCTYPE(ctypes.py_object, ctypes.c_int, ctypes.c_void_p)(tell_stream),
-    ]
-    names = ("get_current_stream_ptr", "get_current_stream")
-    offered = {name: capsule(*pair) for name, pair in zip(names, zip(functions, signatures, strict=True), strict=True)}
+    function = ctypes.CFUNCTYPE(ctypes.py_object, ctypes.c_int, ctypes.c_void_p)(tell_stream)
+    offered = {"get_current_stream": capsule(function, signature)}
     cupy.stream = SimpleNamespace(__pyx_capi__=offered)  # not the stream that the Python function would return
-    assert rmm_cupy_allocator(1000).mem._owner.stream == rmm.pylibrmm.stream.DEFAULT_STREAM
-    assert asked == ["handle"]
+    default = rmm.pylibrmm.stream.DEFAULT_STREAM
+    assert rmm_cupy_allocator(1000).mem._owner.stream is default
+    assert asked == 1
+    current = CupyStream()  # as ExternalStream(0)
+    assert rmm_cupy_allocator(1000).mem._owner.stream is default
     stream = Stream()
     current = CupyStream(stream)
     references = sys.getrefcount(current)
     pointer = rmm_cupy_allocator(1000)
     assert pointer.mem._owner.stream == stream
-    assert asked == ["handle", "handle", "stream"]
+    assert asked == 3
     assert sys.getrefcount(current) > references  # the memory keeps the stream alive
     del pointer
     gc.collect()
@@ -153,7 +150,7 @@ def test_the_current_stream_comes_from_the_c_function_of_cupy(cupy: Any) -> None
 
 def test_c_functions_with_another_signature_are_not_called(cupy: Any) -> None:
     signature = b"int (void)"
-    cupy.stream.__pyx_capi__ = {"get_current_stream_ptr": capsule(ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1), signature)}
+    cupy.stream.__pyx_capi__ = {"get_current_stream": capsule(ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1), signature)}
     assert rmm_cupy_allocator(1000).mem._owner.stream == rmm.pylibrmm.stream.DEFAULT_STREAM
 
 
@@ -172,6 +169,82 @@ def test_the_stream_lives_as_long_as_the_memory(cupy: Any) -> None:
     del pointer
     gc.collect()
     assert ended == [True]
+
+
+def test_streams_that_others_refer_to_do_not_change(cupy: Any) -> None:
+    streams = [Stream() for _ in range(4)]
+    handles = [CupyStream(stream) for stream in streams]
+    kept = []
+    for cupy.stream in handles:
+        buffer = rmm_cupy_allocator(1000).mem._owner
+        kept.append(buffer.stream)
+        del buffer
+    assert kept == streams
+    for cupy.stream in handles:
+        rmm_cupy_allocator(1000)
+    assert kept == streams
+    assert len({id(stream) for stream in kept}) == 4
+
+
+def all_streams() -> list[Stream]:
+    gc.unfreeze()
+    return [each for each in gc.get_objects() if type(each) is Stream]
+
+
+def test_a_spare_stream_that_somebody_has_found_does_not_change(cupy: Any) -> None:
+    first, second = Stream(), Stream()
+    cupy.stream = CupyStream(first)
+    rmm_cupy_allocator(1000)
+    found = [each for each in all_streams() if each == first and each is not first]
+    cupy.stream = CupyStream(second)
+    pointer = rmm_cupy_allocator(1000)
+    assert pointer.mem._owner.stream == second
+    assert all(each == first for each in found)
+
+
+def test_the_end_of_a_stream_may_allocate(cupy: Any) -> None:
+    """The objects of streams are reused. Here one ends, and its owner allocates meanwhile."""
+    other = CupyStream(Stream())
+    before = len(all_streams())
+    made: list[Any] = []
+
+    class Allocates(CupyStream):
+        def __del__(self) -> None:
+            cupy.stream = other
+            made.append(rmm_cupy_allocator(1000))
+            rmm_cupy_allocator(1000)
+
+    for _ in range(3):
+        cupy.stream = Allocates(Stream())
+        pointer = rmm_cupy_allocator(1000)
+        cupy.stream = cupy.Stream.null
+        del pointer
+    assert [each.mem._owner.stream for each in made] == [other.owned] * 3
+    references = sys.getrefcount(other)
+    made.clear()
+    assert sys.getrefcount(other) == references - 3  # none keeps it that has ended
+    assert len(all_streams()) <= before + 1
+
+
+def test_a_stream_ends_after_its_memory(cupy: Any) -> None:
+    events: list[str] = []
+    cuda = rmm.mr.CudaMemoryResource()
+
+    class Watched(CupyStream):
+        def __del__(self) -> None:
+            events.append("end")
+
+    def deallocate(pointer: int, nbytes: int, stream: Stream) -> None:
+        events.append("free")
+        cuda.deallocate(pointer, nbytes, stream)
+
+    rmm.mr.set_current_device_resource(rmm.mr.CallbackMemoryResource(cuda.allocate, deallocate))
+    for _ in range(2):
+        cupy.stream = Watched(Stream())
+        pointer = rmm_cupy_allocator(1000)
+        cupy.stream = cupy.Stream.null
+        del pointer
+    assert events == ["free", "end"] * 2
 
 
 def test_out_of_memory_is_the_error_of_cupy_with_the_report(cupy: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:

@@ -24,7 +24,7 @@ from rmm.librmm.per_device_resource cimport cuda_device_id
 from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, immediate_resource
 from rmm.pylibrmm.memory_resource._conversions cimport raise_error
 from rmm.pylibrmm.memory_resource._registry cimport get_current_device_resource
-from rmm.pylibrmm.stream cimport Stream
+from rmm.pylibrmm.stream cimport Stream, keep_if_unused
 from rmm.pylibrmm.utils cimport as_stream
 
 from operator import index
@@ -245,16 +245,14 @@ cdef class DeviceBuffer:
 
     def __dealloc__(self):
         reference_static_type(self)
-        cdef immediate_resource* at_once
-        if self.c_obj.get() == NULL:
-            return
-        if self.mr is not None:
-            at_once = self.mr.immediate()
-            if at_once != NULL and (<reporting_buffer*>self.c_obj.get()).try_deallocate_nonblocking(self.mr.get_mr(), at_once[0]):
+        if self.c_obj.get() != NULL:
+            if free_at_once(self):
                 self.c_obj.reset()
-                return
-        with nogil:
-            self.c_obj.reset()
+            else:
+                with nogil:
+                    self.c_obj.reset()
+        if self.stream is not _default_stream:
+            keep_if_unused(<PyObject*>self.stream)
 
     def __len__(self):
         return self.c_size()
@@ -842,6 +840,14 @@ cdef bool fill_at_once(DeviceBuffer made, size_t size) noexcept:
     """Allocates `size` bytes for a buffer of without_memory(), if that needs no waiting. Keeps the GIL. Returns whether it did."""
     cdef immediate_resource* source = made.mr.immediate()
     return source != NULL and (<reporting_buffer*>made.c_obj.get()).try_allocate_nonblocking(size, made.stream.view(), source[0])
+
+
+cdef bool free_at_once(DeviceBuffer buffer) noexcept:
+    """Frees the memory, if that needs no waiting. Keeps the GIL. Returns whether it did."""
+    if buffer.mr is None:
+        return False
+    cdef immediate_resource* to = buffer.mr.immediate()
+    return to != NULL and (<reporting_buffer*>buffer.c_obj.get()).try_deallocate_nonblocking(buffer.mr.get_mr(), to[0])
 
 
 cdef int fill_with(DeviceBuffer made, size_t size) except -1:

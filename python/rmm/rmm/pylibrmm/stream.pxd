@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from cpython.object cimport PyObject
 from cuda.bindings.cyruntime cimport cudaStream_t
 from libcpp cimport bool
 
@@ -18,3 +19,6 @@ cdef class Stream:
     cdef bool c_is_default(self) noexcept nogil
     cdef void _init_with_new_cuda_stream(self, object flags=*) except *
     cdef void _init_from_stream(self, Stream stream) except *
+
+
+cdef void keep_if_unused(PyObject* ending) noexcept

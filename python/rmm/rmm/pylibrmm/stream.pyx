@@ -2,6 +2,8 @@
 """CUDA streams of this package and of other libraries."""
 
 cimport cython
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from cuda.bindings.cyruntime cimport cudaStream_t
 from libc.stdint cimport uintptr_t
 from libcpp cimport bool
@@ -40,6 +42,37 @@ def _handle_of(obj):
 
 cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
     void reference_static_type(object value)
+
+
+cdef extern from "pylibrmm/_references.hpp" namespace "rmm_python":
+    bool is_only_reference(PyObject* value)
+
+
+# A Stream without an owner, and the only reference to it; or NULL. To reuse it is faster than to make one for each allocation.
+cdef PyObject* _spare = NULL
+
+
+cdef Stream unused_stream():
+    """Returns a Stream without an owner: the spare one, or a new one."""
+    global _spare
+    cdef PyObject* spare = _spare
+    if spare == NULL or not is_only_reference(spare):  # a caller of gc.get_objects() may have it
+        return Stream.__new__(Stream)
+    _spare = NULL
+    stream = <Stream>spare
+    Py_DECREF(stream)
+    return stream
+
+
+cdef void keep_if_unused(PyObject* ending) noexcept:
+    """Makes a Stream the spare one, if the caller has the only reference to it, which it is about to drop. Releases its owner."""
+    global _spare
+    if _spare != NULL or type(<object>ending) is not Stream or not is_only_reference(ending):
+        return
+    (<Stream>ending)._owner = None  # may run Python code, which may keep another one
+    if _spare == NULL:
+        Py_INCREF(<object>ending)
+        _spare = ending
 
 
 @cython.no_gc_clear  # buffers in the same cycle free their memory on the stream later
@@ -87,7 +120,7 @@ cdef class Stream:
     @staticmethod
     cdef Stream _from_cudaStream_t(cudaStream_t s, object owner=None):
         """Wraps an existing stream that `owner` keeps alive."""
-        cdef Stream stream = Stream.__new__(Stream)
+        cdef Stream stream = unused_stream()
         stream._cuda_stream = s
         stream._owner = owner
         return stream
