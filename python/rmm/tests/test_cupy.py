@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import inspect
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+import librmm
 import rmm
 import rmm.mr
 from rmm._build_facts import cuda_backend
@@ -247,9 +251,65 @@ def test_a_stream_ends_after_its_memory(cupy: Any) -> None:
     assert events == ["free", "end"] * 2
 
 
+@pytest.mark.skipif(cuda_backend != "sim", reason="looks at the simulator's runtime")
+def test_memory_does_not_go_to_another_stream_with_the_same_handle(cupy: Any) -> None:
+    """A block is freed on a stream that is still busy. The stream ends, and a new one gets its handle."""
+    runtime = ctypes.CDLL(str(Path(librmm.__file__).parent / "lib" / "libcudart_sim.so"))
+    sleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+
+    class Foreign(CupyStream):
+        """A stream that pools do not know."""
+
+        def __init__(self) -> None:
+            handle = ctypes.c_void_p()
+            assert runtime.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0
+            self.ptr = handle.value or 0
+
+        def __del__(self) -> None:
+            assert runtime.cudaStreamDestroy(ctypes.c_void_p(self.ptr)) == 0
+
+        def is_idle(self) -> bool:
+            return int(runtime.cudaStreamQuery(ctypes.c_void_p(self.ptr))) == 0
+
+    rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20, 1 << 20))
+    for _ in range(20):  # until it still sleeps: this thread may have to wait for a processor meanwhile
+        stream = Foreign()
+        handle = stream.ptr
+        cupy.stream = stream
+        pointer = rmm_cupy_allocator(1000)
+        address = pointer.ptr
+        assert runtime.cudaLaunchHostFunc(ctypes.c_void_p(handle), sleep, ctypes.c_void_p(300_000)) == 0
+        cupy.stream = cupy.Stream.null
+        del stream, pointer  # the memory goes back to the pool, then the stream ends
+        cupy.stream = another = Foreign()
+        assert another.ptr == handle, "the test needs a handle that comes back"
+        pointer = rmm_cupy_allocator(1000)
+        is_safe = pointer.ptr != address or not another.is_idle()
+        cupy.stream = cupy.Stream.null
+        if is_safe:
+            break
+        del pointer, another
+    assert is_safe
+
+
 def test_out_of_memory_is_the_error_of_cupy_with_the_report(cupy: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:
     with pytest.raises(OutOfMemoryError, match="Maximum pool size exceeded"):
         rmm_cupy_allocator(1 << 30)
+
+
+def test_arguments_are_those_of_a_python_function(cupy: Any) -> None:
+    allocator: Any = rmm_cupy_allocator
+    assert allocator(nbytes=1000).mem.size == allocator(*[1000]).mem.size == allocator(True).mem.size + 999 == 1000
+    for positional, named in (((), {}), ((1, 2), {}), ((), {"size": 1}), ((1,), {"nbytes": 1})):
+        with pytest.raises(TypeError, match=r"rmm_cupy_allocator\(\)"):
+            allocator(*positional, **named)
+    for wrong in (1.5, "1", None):
+        with pytest.raises(TypeError):
+            allocator(wrong)
+    assert str(inspect.signature(allocator)) == "(nbytes)"
+    assert allocator.__name__ == "rmm_cupy_allocator"
+    assert allocator.__doc__.startswith("Allocate memory for CuPy")
+    assert pickle.loads(pickle.dumps(allocator)) is allocator
 
 
 def test_negative_sizes_are_refused(cupy: Any) -> None:
