@@ -35,6 +35,10 @@ cdef extern from "allocators/_object_maker.hpp" namespace "rmm_python":
         object make(tuple)
 
 
+cdef extern from "allocators/_direct_function.hpp" namespace "rmm_python":
+    object with_direct_calls "rmm_python::direct_function::make"(object function, object (*shortcut)(object)) except +
+
+
 ctypedef PyObject* (*stream_function)(int skip_dispatch, void* optional_arguments) noexcept
 
 # The module cupy.cuda, once the first call has found it.
@@ -127,6 +131,10 @@ def rmm_cupy_allocator(nbytes):
     >>> import cupy  # doctest: +SKIP
     >>> cupy.cuda.set_allocator(rmm_cupy_allocator)  # doctest: +SKIP
     """
+    return allocate(nbytes)
+
+
+cdef object allocate(object nbytes):
     cdef size_t size = PyLong_AsSize_t(nbytes) if PyLong_CheckExact(nbytes) else nbytes
     if _cuda is None:
         find_cupy()
@@ -147,3 +155,6 @@ cdef object out_of_memory(size_t nbytes, error):
     made.args = error.args
     made.__dict__.update(error.__dict__)  # the report
     return made
+
+
+rmm_cupy_allocator = with_direct_calls(rmm_cupy_allocator, allocate)

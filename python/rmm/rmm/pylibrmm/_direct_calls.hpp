@@ -39,21 +39,28 @@ inline bool sort_arguments(PyObject* tuple, PyObject* dict, PyObject* const* arg
   return true;
 }
 
-/// Calls a class as CPython does without a direct call.
+/// Calls `function` of CPython with `callable` and the arguments of a direct call in a tuple and a dict.
 ///
 /// No destructor releases objects here: if the interpreter ends meanwhile, it ends this thread inside the call, and destructors run
 /// without the GIL.
-inline PyObject* call_with_dict(PyObject* cls, PyObject* const* arguments, std::size_t count, PyObject* names)
+inline PyObject* call_by(
+  ternaryfunc function, PyObject* callable, PyObject* const* arguments, std::size_t count, PyObject* names)
 {
   PyObject* result{};
   auto* const tuple = PyTuple_New(static_cast<Py_ssize_t>(positional_arguments(count)));
   auto* const dict  = names != nullptr ? PyDict_New() : nullptr;
   if (tuple != nullptr && (dict != nullptr || names == nullptr) && sort_arguments(tuple, dict, arguments, names)) {
-    result = reinterpret_cast<ternaryfunc>(PyType_GetSlot(&PyType_Type, Py_tp_call))(cls, tuple, dict);
+    result = function(callable, tuple, dict);
   }
   Py_XDECREF(dict);
   Py_XDECREF(tuple);
   return result;
+}
+
+/// Calls a class as CPython does without a direct call.
+inline PyObject* call_with_dict(PyObject* cls, PyObject* const* arguments, std::size_t count, PyObject* names)
+{
+  return call_by(reinterpret_cast<ternaryfunc>(PyType_GetSlot(&PyType_Type, Py_tp_call)), cls, arguments, count, names);
 }
 
 /// CPython's PyVectorcall_Function(), which the stable ABI has from Python 3.12 on: the function that it calls for an object, or null.
