@@ -769,32 +769,40 @@ configure_quickly() {
   if command -v ld.lld >/dev/null; then QUICK_ARGUMENTS+=(-DCMAKE_{EXE,SHARED,MODULE}_LINKER_FLAGS=-fuse-ld=lld); fi
 }
 
-# begin_environments BACKEND [RELEASE of RAPIDS]: makes the virtual environments of later suites while another one compiles, because pip takes
-# a minute with one processor. A suite whose environment is missing after end_environments tries again.
-begin_environments() {
+# begin_python_suites BACKEND [RELEASE of RAPIDS]: runs these suites while another one compiles, because pip and pytest use one processor.
+# They are a process group of their own, so that all of it ends with the script.
+begin_python_suites() {
+  mkdir -p "$BUILD_DIR"
+  rm -f "$BUILD_DIR/python_suites.results"
+  set -m
   {
-    python_suite_environment "$1" || true
-    if [[ $# -gt 1 ]] && ! is_free_threaded; then rapids_environment "$2" "$BUILD_DIR/rapids/environment-$2"; fi
-  } >/dev/null 2>&1 &
+    run_python_suite "$1"
+    if [[ $# -gt 1 ]]; then run_rapids_suites "$2"; fi
+    printf 'SUITES+=(%s)\nLEFT_OUT+=(%s)\n' "${SUITES[*]@Q}" "${LEFT_OUT[*]@Q}" >"$BUILD_DIR/python_suites.results"
+  } </dev/null >"$BUILD_DIR/python_suites.log" 2>&1 &
+  set +m
   # shellcheck disable=SC2064 # the job of now
-  trap "kill $! 2>/dev/null || true" EXIT
+  trap "kill -- -$! 2>/dev/null || true" EXIT
 }
 
-end_environments() {
+# Prints what these suites printed, and notes how they ended.
+end_python_suites() {
   wait
   trap - EXIT
+  cat "$BUILD_DIR/python_suites.log"
+  # shellcheck disable=SC1091 # written by begin_python_suites
+  source "$BUILD_DIR/python_suites.results" || SUITES+=("python|did not end|0|$BUILD_DIR")
 }
 
 # The functional tests: each once, compiled as quickly as can be.
 run_functional_tests() {
   local backend=sim
   if gpu_visible; then backend=cuda; fi
-  begin_environments "$backend"
   configure_quickly
+  begin_python_suites "$backend"
   run_suite test test "$BUILD_DIR/test" "${QUICK_ARGUMENTS[@]}"
+  end_python_suites
   if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
-  end_environments
-  run_python_suite "$backend"
 }
 
 # run_tests_of HEADER...: builds and runs the programs that have the files of tests that mirror the headers.
@@ -817,12 +825,10 @@ run_tests_of() {
 run_all_tests() {
   local backend=sim release="${RAPIDS_RELEASES[$(count_of_turns) % ${#RAPIDS_RELEASES[@]}]}"  # one, because each takes a minute
   if gpu_visible; then backend=cuda; fi
-  begin_environments "$backend" "$release"
+  begin_python_suites "$backend" "$release"
   run_suite sim sim "$BUILD_DIR/sim" -DBUILD_BENCHMARKS=ON -DRMM_BUILD_PTDS_TESTS=STREAMS
-  if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
-  end_environments
-  run_python_suite "$backend"
-  run_rapids_suites "$release"
+  end_python_suites
+  if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi  # alone: its tests compare the free memory of a GPU before and after
   run_next_turn
 }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +15,12 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SAYS_ITS_ARGUMENTS = '#!/bin/sh\nprintf "%s:" "${0##*/}"\nprintf " [%s]" "$@"\necho\n'
+
+
+def python_needs(name: str) -> list[str]:
+    """Returns the packages that PYTHON_<name>_NEEDS of build.sh lists."""
+    (listed,) = re.findall(rf'^PYTHON_{name}_NEEDS=\((.*)\)$', (REPOSITORY / "build.sh").read_text(encoding="utf-8"), re.MULTILINE)
+    return shlex.split(listed)
 
 
 class TestCommandLine(unittest.TestCase):
@@ -219,18 +226,22 @@ class TestCommandLine(unittest.TestCase):
                 self.assertEqual(1, status, output)
                 self.assertIn(f"  failed: {why}", output)
 
-    def sanitize_python(self, pytest: str) -> str:
-        """Returns the output of `python-asan`; stand-ins replace the programs of its environment."""
-        needs = re.findall(r'^PYTHON_(?:BUILD|TEST)_NEEDS=\((.*)\)$', (REPOSITORY / "build.sh").read_text(encoding="utf-8"), re.MULTILINE)
-        programs = self.root / "build/python-asan/environment/bin"
+    def run_pytest(self, what: str, environment: str, needs: list[str], pytest: str) -> str:
+        """Returns the output of build.sh `what`, which tests the Python package; stand-ins replace the programs of its environment."""
+        programs = self.root / "build" / environment / "bin"
         programs.mkdir(parents=True)
-        (programs.parent / "complete").write_text("rmm-engine: " + " ".join(needs).replace('"', ""), encoding="utf-8")
+        (programs.parent / "complete").write_text("rmm-engine: " + " ".join(needs), encoding="utf-8")
         shutil.copytree(REPOSITORY / "tools", self.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-        for folder, name, text in ((programs, "python", SAYS_ITS_ARGUMENTS), (programs, "pytest", pytest), (
-                self.root.parent / "programs", "cmake", "#!/bin/sh\necho cmake version 3.30.0\n")):
+        others = self.root.parent / "programs"
+        for folder, name, text in ((programs, "python", SAYS_ITS_ARGUMENTS), (programs, "pytest", pytest),
+                                   (others, "cmake", "#!/bin/sh\necho cmake version 3.30.0\n"),
+                                   *((others, name, "#!/bin/sh\n") for name in ("clang++", "ctest", "ld.lld"))):
             (folder / name).write_text(text, encoding="utf-8")
             (folder / name).chmod(0o755)
-        return self.run_script("python-asan", CMAKE_PREFIX_PATH="/none", CUDACXX="nvcc")[1]
+        return self.run_script(what, CMAKE_PREFIX_PATH="/none", CUDACXX="nvcc")[1]
+
+    def sanitize_python(self, pytest: str) -> str:
+        return self.run_pytest("python-asan", "python-asan/environment", [*python_needs("BUILD"), *python_needs("TEST")], pytest)
 
     def test_python_is_tested_under_the_sanitizers(self) -> None:
         output = self.sanitize_python('#!/bin/sh\necho "pytest: $* with $LD_PRELOAD"\n')
@@ -243,6 +254,17 @@ class TestCommandLine(unittest.TestCase):
         output = self.sanitize_python(wrong)
         self.assertIn("something is wrong", output)
         self.assertRegex(output, r"test_summary.py\] \[python asan\|failed: \S+/ubsan.17\|")
+
+    def test_the_package_is_tested_beside_the_library(self) -> None:
+        backend = "cuda" if os.path.exists("/dev/nvidiactl") else "sim"
+        needs = [*python_needs("BUILD"), *python_needs("TEST")[:2]]
+        for pytest, ends in (("echo pytest is called", rf"python {backend}\|passed"), ("exit 1", rf"python {backend}\|failed"),
+                             ("kill -9 $PPID", r"python\|did not end")):
+            with self.subTest(pytest):
+                self.setUp()
+                output = self.run_pytest("test", f"test/python-{backend}/environment", needs, f"#!/bin/sh\n{pytest}\n")
+                self.assertRegex(output, rf"test_summary.py\] \[test\|passed\|.*\[{ends}\|")
+                self.assertEqual(pytest.startswith("echo"), "\npytest is called\n" in output)
 
 
 if __name__ == "__main__":
