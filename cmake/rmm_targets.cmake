@@ -57,6 +57,22 @@ target_compile_definitions(
             $<$<BOOL:${RMM_EXPENSIVE_ASSERTIONS}>:RMM_ENABLE_EXPENSIVE_ASSERTIONS>)
 if(RMM_UNITE_TESTS) # as the tests are: with few processors, the suite takes longer to compile than to run
   target_compile_options(rmm_program INTERFACE $<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  # These passes of g++ come after all that warn.
+  set(late_passes
+      branch-count-reg
+      combine-stack-adjustments
+      compare-elim
+      cprop-registers
+      dse
+      forward-propagate
+      if-conversion
+      if-conversion2
+      move-loop-invariants
+      reorder-blocks
+      shrink-wrap
+      split-wide-types)
+  list(TRANSFORM late_passes PREPEND -fno-)
+  target_compile_options(rmm_program INTERFACE "$<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANG_AND_ID:CXX,GNU>>:${late_passes}>")
 endif()
 target_include_directories(rmm_program INTERFACE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(rmm_program INTERFACE rmm_warnings rmm_sanitizers)
