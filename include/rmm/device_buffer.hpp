@@ -95,8 +95,8 @@ class RMM_EXPORT device_buffer {
 
   /// `size` uninitialised bytes at an address that is a multiple of `alignment`, now and after each change of the capacity.
   ///
-  /// Resources guarantee an alignment of 256, CUDA_ALLOCATION_ALIGNMENT. For a larger alignment the buffer asks its resource for
-  /// `alignment` - 256 bytes more. Throws bad_alloc unless `alignment` is a power of two.
+  /// Resources guarantee an alignment of 256, CUDA_ALLOCATION_ALIGNMENT, except some of host memory. For a larger alignment the buffer asks
+  /// its resource for up to `alignment` bytes more. Throws bad_alloc unless `alignment` is a power of two.
   device_buffer(std::size_t size, alignment_argument alignment, cuda_stream_view stream)
     : device_buffer{location::current(), stream, alignment}
   {
@@ -327,12 +327,13 @@ class RMM_EXPORT device_buffer {
     return mr::detail::size_when_allocated(bytes, alignof(std::max_align_t));
   }
 
-  // Returns the size of an allocation that has room for `capacity` aligned bytes.
+  // Returns the size of an allocation that has room for `capacity` aligned bytes, wherever it begins. A call through a reference guarantees
+  // the alignment of max_align_t, and resources of host memory no more.
   [[nodiscard]] std::size_t block_size(std::size_t capacity) const
   {
     return alignment_ <= CUDA_ALLOCATION_ALIGNMENT
              ? capacity
-             : detail::checked_add(capacity, alignment_ - CUDA_ALLOCATION_ALIGNMENT);
+             : detail::checked_add(capacity, alignment_ - alignof(std::max_align_t));
   }
 
   [[nodiscard]] void* aligned(void* block) const noexcept

@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -505,7 +506,7 @@ TEST_F(DeviceBufferUpstreamTest, ALargerAlignmentIsKeptThroughChangesOfTheCapaci
   EXPECT_TRUE(is_aligned(buffer));
   EXPECT_EQ(buffer.size(), 1000);
   EXPECT_EQ(buffer.capacity(), 1000);
-  EXPECT_EQ(upstream.calls, std::vector<device_call>{allocation(1000 + alignment - 256, stream)});
+  EXPECT_EQ(upstream.calls, std::vector<device_call>{allocation(1000 + alignment - alignof(std::max_align_t), stream)});
   buffer.resize(5000, stream);
   EXPECT_TRUE(is_aligned(buffer));
   buffer.resize(1000, stream);
@@ -517,6 +518,31 @@ TEST_F(DeviceBufferUpstreamTest, ALargerAlignmentIsKeptThroughChangesOfTheCapaci
   EXPECT_TRUE(is_aligned(moved));
   EXPECT_EQ(content(copy), source);
   EXPECT_EQ(content(moved), source);
+}
+
+TEST(DeviceBufferAlignment, LiesInItsBlockWhereverTheBlockBegins)
+{
+  // A resource of host memory that guarantees the alignment of a reference's calls, and no more.
+  struct barely_aligned final : rmm::mr::device_memory_resource {
+    explicit barely_aligned(void* memory) : next{static_cast<char*>(memory)} {}
+    void* do_allocate(std::size_t bytes, rmm::cuda_stream_view) override
+    {
+      end = next + bytes;
+      return next;
+    }
+    void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
+    char* next;
+    char* end{};
+  };
+  constexpr std::size_t alignment = 4096;
+  alignas(alignment) std::array<char, 4 * alignment> memory;
+  for (auto const begin :
+       {std::size_t{0}, alignof(std::max_align_t), alignment / 2, alignment - alignof(std::max_align_t)}) {
+    barely_aligned resource{memory.data() + begin};
+    device_buffer const buffer{100, alignment, rmm::cuda_stream_view{}, resource};
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % alignment, 0);
+    EXPECT_LE(static_cast<char const*>(buffer.data()) + 100, resource.end) << begin;
+  }
 }
 
 TEST_F(DeviceBufferUpstreamTest, AMoveAssignmentTakesTheAlignmentOver)

@@ -328,11 +328,16 @@ namespace detail {
 
 /// Makes a resource on each of `devices`, and registers it for the device (mr/per_device_resource.hpp).
 ///
-/// The resources live until the process ends. Creates a context on each device. Throws as the constructor of configured_resource does, and
-/// changes nothing then.
+/// The resources live until the process ends. Creates a context on each device. Throws logic_error if a device does not exist, and as the
+/// constructor of configured_resource does. Changes nothing then.
 RMM_COLD inline void use_configured_resource(resource_configuration const& configuration,
                                              std::vector<cuda_device_id> const& devices)
 {
+  for (auto const device : devices) {
+    RMM_EXPECTS(device.value() >= 0 && device.value() < get_num_cuda_devices(),
+                "Device " + std::to_string(device.value()) +
+                  " does not exist. Number of devices: " + std::to_string(get_num_cuda_devices()));
+  }
   std::vector<configured_resource> made;
   for (auto const device : devices) {
     cuda_set_device_raii const with_device{device};

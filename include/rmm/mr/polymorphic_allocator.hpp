@@ -33,7 +33,7 @@ class polymorphic_allocator {
   polymorphic_allocator(polymorphic_allocator<U> const& other) noexcept : mr_{other.get_upstream_resource()}
   {}
 
-  /// Allocates memory for `num` objects, and constructs none.
+  /// Allocates memory for `num` objects, and constructs none. Resources align to 256 bytes, also if `T` needs more.
   value_type* allocate(std::size_t num, cuda_stream_view stream)
   {
     auto const bytes = rmm::detail::checked_multiply(num, sizeof(T));

@@ -22,7 +22,7 @@ namespace mr {
 /// An allocator for Thrust's vectors and algorithms. Use it to give them memory from a resource; device_vector has it built in.
 ///
 /// It makes the device current that was current in its constructor, in each call of the resource. All allocators are equal, as those of
-/// Thrust are.
+/// Thrust are. Resources align to 256 bytes, also if `T` needs more.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
+#include <locale>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -106,10 +107,13 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
   /// Returns the bytes of live allocations, less the bytes of frees whose memory was not allocated here. Never below 0.
   [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return allocations_->bytes(); }
 
-  /// Returns a text with one entry for each live allocation: `<address>: <size> B`, and its call stack if it was recorded.
+  /// Returns a text with one entry for each live allocation: `<address>: <size> B`, and its call stack if it was recorded. Empty in a
+  /// forked child.
   [[nodiscard]] std::string get_outstanding_allocations_str() const
   {
+    if (!this->is_of_this_process()) { return {}; }  // a thread of the parent may have held a lock
     std::ostringstream text;
+    text.imbue(std::locale::classic());
     allocations_->for_each([&](void* ptr, allocation_info const& info) {
       text << ptr << ": " << info.allocation_size << " B";
       if (info.strace != nullptr) { text << " : callstack:\n" << *info.strace; }
@@ -119,9 +123,10 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
   }
 
   /// Returns a text with the sum of all live allocations, and then the sums for each recorded call stack, in descending order of bytes.
-  /// Empty if there are no live allocations.
+  /// Empty if there are no live allocations, and in a forked child.
   [[nodiscard]] RMM_COLD std::string get_leak_report() const
   {
+    if (!this->is_of_this_process()) { return {}; }
     struct group {
       std::size_t allocations{};
       std::size_t bytes{};
@@ -131,6 +136,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     group all;
     allocations_->for_each([&](void*, allocation_info const& info) {
       std::ostringstream stack;
+      stack.imbue(std::locale::classic());
       if (info.strace != nullptr) { stack << *info.strace; }
       auto& same = by_stack[stack.str()];
       for (auto* const each : {&same, &all}) {
@@ -145,6 +151,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
       return lhs.bytes != rhs.bytes ? lhs.bytes > rhs.bytes : lhs.stack < rhs.stack;
     });
     std::ostringstream text;
+    text.imbue(std::locale::classic());
     text << "RMM: " << all.bytes << " B in " << all.allocations << " allocations have not been freed\n";
     for (auto const& each : groups) {
       if (!each.stack.empty()) {

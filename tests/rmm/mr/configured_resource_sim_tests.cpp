@@ -245,6 +245,18 @@ TEST_F(UseConfiguredResourceSim, ChangesNothingIfADeviceIsTooSmall)
   EXPECT_EQ(cudasim::leak_report(), "");
 }
 
+TEST_F(UseConfiguredResourceSim, RefusesDevicesThatDoNotExist)
+{
+  auto const pool    = resource_configuration::parse("pool,initial=1MiB");
+  auto* const before = get_per_device_resource(cuda_device_id{0});
+  for (int const device : {-1, 3}) {
+    EXPECT_THROW(rmm::mr::use_configured_resource(pool, {cuda_device_id{1}, cuda_device_id{device}}), rmm::logic_error);
+    EXPECT_EQ(get_per_device_resource(cuda_device_id{0}), before);
+    EXPECT_EQ(get_per_device_resource(cuda_device_id{1}), before);
+  }
+  EXPECT_EQ(cudasim::usage(1).allocated, 0);
+}
+
 TEST_F(UseConfiguredResourceSim, OnlyTheDevicesNamedAreTouched)
 {
   auto* const before = get_per_device_resource(cuda_device_id{0});

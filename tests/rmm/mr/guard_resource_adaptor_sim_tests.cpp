@@ -6,12 +6,14 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/guard_resource_adaptor.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <thread>
 
 namespace {
 
@@ -43,6 +45,26 @@ TEST_F(GuardAdaptorOrdering, UpstreamGetsIdleMemory)
   void* const ptr = guarded.allocate(100, stream);
   ASSERT_EQ(cudaMemsetAsync(ptr, 1, 100, stream.value()), cudaSuccess);
   guarded.deallocate(ptr, 100, stream);
+}
+
+TEST_F(GuardAdaptorOrdering, ChecksMemoryWhileAnotherThreadCaptures)
+{
+  rmm::mr::cuda_memory_resource cuda;
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, std::size_t{1} << 20U};
+  rmm::mr::guard_options options;
+  options.quarantine_bytes = 8192;
+  rmm::mr::guard_resource_adaptor guarded{&pool, options};
+  rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+  ASSERT_EQ(cudaStreamBeginCapture(stream.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  std::thread{[&] {
+    rmm::cuda_stream const own{rmm::cuda_stream::flags::non_blocking};
+    for (int i = 0; i < 20; ++i) {
+      guarded.deallocate(guarded.allocate(1000, own), 1000, own);
+    }  // leaves the quarantine, too
+  }}.join();
+  cudaGraph_t graph{};
+  EXPECT_EQ(cudaStreamEndCapture(stream.value(), &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
 }  // namespace

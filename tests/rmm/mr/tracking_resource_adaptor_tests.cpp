@@ -11,9 +11,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
+#include <locale>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -250,6 +253,33 @@ TEST_F(Tracking, ComesFromAFactory)
 {
   auto made = rmm::mr::make_tracking_adaptor(&upstream);
   EXPECT_EQ(made.get_upstream(), &upstream);
+}
+
+TEST_F(Tracking, WritesNumbersWithoutTheSeparatorsOfTheLocale)
+{
+  struct separators final : std::numpunct<char> {
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+  };
+  auto const previous = std::locale::global(std::locale{std::locale::classic(), new separators});
+  void* const ptr     = mr.allocate(ten_mib);
+  EXPECT_THAT(mr.get_outstanding_allocations_str(), HasSubstr(": 10485760 B"));
+  EXPECT_THAT(mr.get_leak_report(), HasSubstr("10485760 B in 1 allocations"));
+  std::locale::global(previous);
+  mr.deallocate(ptr, ten_mib);
+}
+
+/// A thread that exists only in the parent may hold a lock of the table.
+TEST_F(Tracking, HasEmptyTextsInAForkedChild)
+{
+  void* const ptr  = mr.allocate(1000);
+  auto const child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) { ::_Exit(mr.get_outstanding_allocations_str().empty() && mr.get_leak_report().empty() ? 0 : 1); }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  mr.deallocate(ptr, 1000);
 }
 
 TEST_F(Tracking, HoldsNoLockWhileItLogs)

@@ -24,6 +24,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <locale>
 #include <memory>
 #include <new>
 #include <optional>
@@ -99,6 +100,7 @@ class allocation_guard {
     auto* const ptr = static_cast<unsigned char*>(base) + options_.red_zone_bytes;
     record made{base, bytes, rmm::detail::query_capture(stream).is_none(), current_place(), {}};
     if (made.is_filled) {
+      rmm::detail::capture_exemption const exemption;
       rmm::detail::fill_async(base, zone_byte, options_.red_zone_bytes, stream);
       rmm::detail::fill_async(ptr, fresh_byte, bytes, stream);
       rmm::detail::fill_async(ptr + bytes, zone_byte, options_.red_zone_bytes, stream);
@@ -193,6 +195,8 @@ class allocation_guard {
     auto const zone   = options_.red_zone_bytes;
     std::vector<unsigned char> before;
     std::vector<unsigned char> after;
+    rmm::detail::capture_exemption const
+      exemption;  // of another stream, which a copy to pageable memory would invalidate
     try {
       before.resize(zone);
       after.resize(zone);
@@ -276,6 +280,7 @@ class allocation_guard {
     constexpr std::size_t at_once = std::size_t{1} << 20U;
     auto const total              = block.bytes + 2 * options_.red_zone_bytes;
     std::vector<unsigned char> seen;
+    rmm::detail::capture_exemption const exemption;
     for (std::size_t begin = 0; begin < total; begin += seen.size()) {
       auto const count = rmm::detail::min(total - begin, at_once);
       try {
@@ -341,6 +346,7 @@ class allocation_guard {
                                     std::optional<std::size_t> freed_as) const
   {
     std::ostringstream text;
+    text.imbue(std::locale::classic());
     text << "RMM guard: " << describe(violation.what) << ": " << violation.ptr << ", " << block.bytes << " bytes";
     if (freed_as) { text << ", freed as " << *freed_as << " bytes"; }
     if (violation.offset != 0 || is_write(violation.what)) { text << ", first at offset " << violation.offset; }
