@@ -47,6 +47,26 @@ TEST_F(GuardAdaptorOrdering, UpstreamGetsIdleMemory)
   guarded.deallocate(ptr, 100, stream);
 }
 
+TEST_F(GuardAdaptorOrdering, CallsTheHandlerInTheCaptureModeOfTheThread)
+{
+  rmm::mr::cuda_memory_resource cuda;
+  int calls = 0;
+  rmm::mr::guard_options options;
+  options.quarantine_bytes = 0;
+  options.handler          = [&](rmm::mr::guard_violation const&) {
+    auto mode = cudaStreamCaptureModeGlobal;
+    EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+    EXPECT_EQ(mode, cudaStreamCaptureModeGlobal);
+    ++calls;
+  };
+  rmm::mr::guard_resource_adaptor guarded{&cuda, options};
+  rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+  auto* const ptr = static_cast<char*>(guarded.allocate(100, stream));
+  ASSERT_EQ(cudaMemsetAsync(ptr + 100, 1, 1, stream.value()), cudaSuccess);  // behind its end
+  guarded.deallocate(ptr, 100, stream);
+  EXPECT_EQ(calls, 1);
+}
+
 TEST_F(GuardAdaptorOrdering, ChecksMemoryWhileAnotherThreadCaptures)
 {
   rmm::mr::cuda_memory_resource cuda;

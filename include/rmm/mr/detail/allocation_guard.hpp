@@ -195,9 +195,8 @@ class allocation_guard {
     auto const zone   = options_.red_zone_bytes;
     std::vector<unsigned char> before;
     std::vector<unsigned char> after;
-    rmm::detail::capture_exemption const
-      exemption;  // of another stream, which a copy to pageable memory would invalidate
     try {
+      rmm::detail::capture_exemption const exemption;  // a copy to pageable memory invalidates captures of others
       before.resize(zone);
       after.resize(zone);
       rmm::detail::copy_async(before.data(), begin - zone, zone, stream);
@@ -280,10 +279,10 @@ class allocation_guard {
     constexpr std::size_t at_once = std::size_t{1} << 20U;
     auto const total              = block.bytes + 2 * options_.red_zone_bytes;
     std::vector<unsigned char> seen;
-    rmm::detail::capture_exemption const exemption;
     for (std::size_t begin = 0; begin < total; begin += seen.size()) {
       auto const count = rmm::detail::min(total - begin, at_once);
       try {
+        rmm::detail::capture_exemption const exemption;
         seen.resize(count);
         rmm::detail::copy_async(seen.data(), static_cast<unsigned char*>(block.base) + begin, count, stream);
         rmm::detail::synchronize_stream(stream);
