@@ -185,7 +185,7 @@ def test_fabric_handles_are_pickled() -> None:
 
 
 def way_of_sharing(way: str) -> Any:
-    program = Path(__file__).parent / "programs" / "shared_memory.py"
+    program = Path(__file__).with_name("shared_memory_program.py")
     return pytest.param(way, marks=pytest.mark.program(arguments=[str(program), way]))
 
 
