@@ -122,6 +122,25 @@ class owner_threads {
     }
   }
 
+  /// Lets one in ten blocks have this size.
+  void set_frequent_size(std::size_t bytes) { frequent_ = bytes; }
+
+  /// Uses a block on a stream of the calling thread, while the threads run. Returns false if there is no memory for it.
+  bool use_block(std::size_t bytes, cuda_stream_view stream)
+  {
+    owned_block block{nullptr, bytes, stream, static_cast<std::uint32_t>(bytes)};
+    try {
+      block.ptr = allocate(bytes, stream);
+    } catch (std::bad_alloc const&) {
+      ++failures_;
+      return false;
+    }
+    block.fill();
+    block.verify(places_.front().foreign);
+    deallocate(block);
+    return true;
+  }
+
   /// What each thread is in during a step.
   [[nodiscard]] gate& steps() { return gate_; }
 
@@ -225,8 +244,9 @@ class owner_threads {
       auto const what = pick(100);
       if (what < 50 && live.size() < 100) {
         auto const kind  = pick(10);
-        auto const bytes = kind < 6 ? 256 * (1 + pick(16))
-                                    : 4 + pick((kind < 9 ? std::min(largest_, std::size_t{1} << 17U) : largest_) - 3);
+        auto const most  = kind < 9 ? std::min(largest_, std::size_t{1} << 17U) : largest_;
+        auto const other = kind < 6 ? 256 * (1 + pick(16)) : 4 + pick(most - 3);
+        auto const bytes = kind == 8 && frequent_ != 0 ? frequent_ : other;
         auto const s     = any_stream();
         try {
           live.push_back({nullptr, bytes, s, static_cast<std::uint32_t>(random())});
@@ -262,6 +282,7 @@ class owner_threads {
 
   mr::device_memory_resource* mr_;
   std::size_t largest_;
+  std::size_t frequent_{};
   std::optional<int> elsewhere_;
   std::vector<place> places_;
   gate gate_;

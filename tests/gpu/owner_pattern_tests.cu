@@ -6,6 +6,7 @@
 
 #include "owner_pattern.cuh"
 
+#include <rmm/cuda_stream.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/cached_memory_resource.hpp>
 #include <rmm/mr/cuda_async_memory_resource.hpp>
@@ -67,6 +68,24 @@ TEST_F(OwnerPattern, HoldsOnAVeryTightPoolOfSmallBlocks)
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda_, MiB / 2, MiB / 2};
   run(mr, 8 * 1024);
   EXPECT_EQ(mr.figures().live_bytes, 0U);
+}
+
+TEST_F(OwnerPattern, HoldsOnAPoolWhoseCachesKeepLargeBlocks)
+{
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda_, 1024 * MiB, 1024 * MiB};
+  rmm::test::owner_threads threads{mr, MiB};
+  threads.set_frequent_size(3 * MiB / 2);
+  rmm::cuda_stream const stream;
+  int served{};
+  auto const seen = threads.run(4, time_for_a_test(), [&] {  // the largest run has memory of several caches
+    served += threads.use_block(mr.figures().largest_free_bytes, stream) ? 1 : 0;
+  });
+  EXPECT_EQ(seen.foreign, 0U);
+  EXPECT_GT(seen.steps, 100U);
+  EXPECT_GT(served, 0);
+  RecordProperty("steps", std::to_string(seen.steps));
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+  EXPECT_GT(mr.figures().put_together, 0U);
 }
 
 TEST_F(OwnerPattern, HoldsOnAnArena)

@@ -52,7 +52,13 @@ class owned_event {
   /// in a capture is part of the graph, and cannot be waited for outside.
   [[nodiscard]] bool try_record(cudaStream_t stream) noexcept
   {
-    return query_capture(stream).is_none() && record_event(event_, stream) == cudaSuccess;
+    return query_capture(stream).is_none() && try_record_running(stream);
+  }
+
+  /// As try_record(), for a stream that is known not to capture.
+  [[nodiscard]] bool try_record_running(cudaStream_t stream) noexcept
+  {
+    return record_event(event_, stream) == cudaSuccess;
   }
 
   /// Makes the later work of `stream` wait for the event. Returns whether that succeeded.

@@ -214,12 +214,8 @@ class basic_cache_set {
     return bytes > large_.load(std::memory_order_relaxed);
   }
 
-  /// Returns the bytes of large blocks that a cache may keep: none unless memory is plenty, and none in the only cache, which holds all. Only
-  /// caches of streams whose end the library learns keep any, so that other threads can fence the blocks when they need them.
-  [[nodiscard]] std::size_t most_kept(stream_cache const& cache) const noexcept
-  {
-    return cache.is_lasting() ? most_kept_.load(std::memory_order_relaxed) : 0;
-  }
+  /// Returns the bytes of large blocks that a cache may keep: none unless memory is plenty, and none in the only cache, which holds all.
+  [[nodiscard]] std::size_t most_kept() const noexcept { return most_kept_.load(std::memory_order_relaxed); }
 
   /// Whether the cache holds more than its share, or a range that is large. Called by the owner.
   [[nodiscard]] bool has_to_flush(stream_cache const& cache) const noexcept
@@ -559,10 +555,8 @@ class basic_cache_set {
       bool const same_stream = who.is_of_stream(cache->identity());
       if (same_stream) { static_cast<void>(give_kept(*cache, who.stream)); }  // then step 6 of the search finds it
       if (same_stream && cache->has_unfenced()) { static_cast<void>(cache->fence(who.stream)); }
-      auto& ranges = cache->ranges();
-      if (!are_many()) { static_cast<void>(cache->coalesce_fenced()); }
-      auto taken = ranges.take_good(bytes);
-      if (!taken && are_many() && cache->coalesce_some_of(bytes)) { taken = ranges.take_good(bytes); }
+      auto& ranges            = cache->ranges();
+      taken_range const taken = take_from(*cache, bytes);  // not `auto`: nvcc 13 would misread {taken.begin, bytes}
       if (!taken) { continue; }
       bool const reached = cache->event().is_reached();
       if (!same_stream && !reached && !(who.may_wait && cache->event().try_make_wait(who.stream))) {
@@ -601,7 +595,7 @@ class basic_cache_set {
     if (cache.has_fenced_blocks() || !try_give_ranges(cache, is_newest)) { return; }
     // Only unfenced blocks are left. If the stream is still alive, its next call can fence them.
     bool const may_live = !cache.has_ended() && !is_default_stream(cache.stream());
-    bool const any_left = cache.has_unfenced() || cache.kept_count() != 0;
+    bool const any_left = cache.has_unfenced() || cache.keeps_unfenced();
     auto* const store   = may_live && any_left ? shared_.find_or_make(cache.identity(), cache.device()) : nullptr;
     cache.for_each_free([&](address_range range, bool) {
       if (store == nullptr || !store->try_add_unfenced(range)) { shared_.lose(range, devices_of_unfenced(cache)); }
@@ -711,6 +705,17 @@ class basic_cache_set {
   void forget_no_run() noexcept
   {
     if (are_closed()) { no_run_of_ = range_set::no_limit; }
+  }
+
+  /// Takes memory of a closed cache that may be used after its event, from its ranges if they have enough.
+  [[nodiscard]] taken_range take_from(stream_cache& cache, std::size_t bytes) const noexcept
+  {
+    auto& ranges = cache.ranges();
+    if (!are_many()) { static_cast<void>(cache.coalesce_fenced()); }
+    auto taken = ranges.take_good(bytes);
+    if (!taken && are_many() && cache.coalesce_some_of(bytes)) { taken = ranges.take_good(bytes); }
+    if (!taken && cache.kept_bytes() >= bytes && cache.coalesce_kept()) { taken = ranges.take_good(bytes); }
+    return taken;
   }
 
   [[nodiscard]] RMM_COLD stream_cache* make(thread_caches& mine, cudaStream_t stream) noexcept

@@ -56,8 +56,8 @@ struct free_set {
     if (cache != nullptr) {
       auto const [count, bytes] = cache->free_pieces();
       if (with_unfenced) { return {count, bytes}; }
-      return {count - cache->unfenced_count() - cache->kept_count(),
-              bytes - cache->unfenced_bytes() - cache->kept_bytes()};
+      auto const [kept, kept_bytes] = cache->unfenced_kept();
+      return {count - cache->unfenced_count() - kept, bytes - cache->unfenced_bytes() - kept_bytes};
     }
     auto bytes = ranges->total_bytes();
     if (!with_unfenced) { return {ranges->count(), bytes}; }
@@ -300,7 +300,7 @@ class basic_free_sets {
 
   [[nodiscard]] static bool has_unfenced(stream_cache const& cache) noexcept
   {
-    return cache.has_unfenced() || cache.kept_count() != 0;
+    return cache.has_unfenced() || cache.keeps_unfenced();
   }
 
   /// Fences all memory of a cache, on its stream. What cannot be fenced stays as it is.

@@ -76,21 +76,23 @@ struct heap_limits {
 /// that is the only one and whose ranges hold less than half of the memory; it also empties a few stack entries that were not taken since
 /// the event before, because they keep their neighbours apart.
 ///
-/// A cache can also keep two large blocks, which otherwise go past caches. They have no event. Their owner takes them for a request of the
-/// same size; for all other requests they first go to a store, with an event. So a program whose large blocks have few sizes needs no
-/// event and no lock of the heap for them. A cache keeps only blocks of sizes that it is often asked for: other blocks are of more use
-/// where they coalesce.
+/// A cache can also keep two large blocks, which otherwise go past caches. Their owner takes them for a request of the same size. So a
+/// program whose large blocks have few sizes needs no lock of the heap for them. If the library learns when the stream ends, kept blocks
+/// have no event, and first go to a store, with an event, when others need them. If the stream can end without notice, the cache records
+/// its event with each block that it keeps, and others move the block to the ranges. A cache keeps only blocks of sizes that it is often
+/// asked for: other blocks are of more use where they coalesce.
 ///
 /// Cost  host memory: about 7 KiB with few sizes of blocks, 50 KiB with all of them.
 ///
 /// Invariants:
-///  C1  `ranges`, `coalescing` blocks, and the entries below `fenced` of each stack may be used after the cache's event
+///  C1  `ranges`, `coalescing` blocks, the entries below `fenced` of each stack, and the kept blocks of a stream that can end without notice
+///      may be used after the cache's event
 ///  C2  unfenced frees are the other entries of the stacks and the recent blocks: unfenced_count() blocks of unfenced_bytes_ bytes
 ///  C3  each block that was cut here has a claim of the heap's reserve; a bounded number of spare_claims_ is held in advance
 ///  C4  stacks share no entries; in each, fenced entries <= entries <= places
 ///  C5  no two free pieces overlap, and none is empty
 ///  C6  there are at most recent_capacity_ recent blocks, and at most as many coalescing ones
-///  C7  kept blocks are unfenced, whatever events the cache has recorded, and not counted in C2
+///  C7  the kept blocks of a lasting stream are unfenced, whatever events the cache has recorded. No kept block counts in C2
 ///
 /// The owner enters a cache through lock(). Other threads use it while their heap keeps the owner out. No function locks anything but the
 /// reserve.
@@ -313,8 +315,9 @@ class stream_cache {
     }
   }
 
-  /// Keeps a large block that the owner frees. Returns false if there is no place, if all kept blocks would have more than `most` bytes, if
-  /// the cache is not often asked for this size, or if it frees what others allocate.
+  /// Keeps a large block that the owner frees, in a call that the program makes on the stream, which does not capture. Returns false if
+  /// there is no place, if all kept blocks would have more than `most` bytes, if the cache is not often asked for this size, if it frees what
+  /// others allocate, or if the event that the block needs cannot be recorded.
   [[nodiscard]] bool try_keep(void* ptr, std::size_t bytes, std::size_t most) noexcept
   {
     RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0);
@@ -323,6 +326,8 @@ class stream_cache {
     });
     bool const has_place   = kept_count_ != most_kept_blocks && bytes <= most && kept_bytes_ <= most - bytes;
     if (!is_frequent || !has_place || live_bytes_ < static_cast<std::int64_t>(bytes)) { return false; }
+    if (!is_lasting_ && !event_.try_record_running(name_.handle)) { return false; }
+    if (!is_lasting_ && has_unfenced()) { note_fenced(); }
     kept_[kept_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};
     kept_bytes_ += bytes;
     live_bytes_ -= static_cast<std::int64_t>(bytes);
@@ -358,6 +363,27 @@ class stream_cache {
 
   [[nodiscard]] std::size_t kept_count() const noexcept { return kept_count_; }
   [[nodiscard]] std::size_t kept_bytes() const noexcept { return kept_bytes_; }
+  [[nodiscard]] bool keeps_fenced() const noexcept { return !is_lasting_ && kept_count_ != 0; }
+  [[nodiscard]] bool keeps_unfenced() const noexcept { return is_lasting_ && kept_count_ != 0; }
+
+  /// Returns the number of kept blocks without an event, and their bytes.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> unfenced_kept() const noexcept
+  {
+    return is_lasting_ ? std::pair{kept_count_, kept_bytes_} : std::pair<std::size_t, std::size_t>{};
+  }
+
+  /// Moves fenced kept blocks to the ranges, as far as host memory allows. Returns whether there were any, so that another search of the
+  /// ranges may succeed.
+  bool coalesce_kept() noexcept
+  {
+    if (!keeps_fenced()) { return false; }
+    for (; kept_count_ != 0 && try_put_back(kept_[kept_count_ - 1]); --kept_count_) {
+      kept_bytes_ -= kept_[kept_count_ - 1].bytes;
+    }
+    RMM_ASSERT((kept_count_ == 0) == (kept_bytes_ == 0));
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
+    return true;
+  }
 
   /// Records the event, which fences all frees. Call it only in calls that the program makes with `stream`, a handle of the cache's
   /// stream. Returns false, and changes nothing, if the event cannot be recorded.
@@ -417,6 +443,7 @@ class stream_cache {
   void empty_stacks() noexcept
   {
     static_cast<void>(coalesce_fenced());
+    static_cast<void>(coalesce_kept());
     for_each_filled([&](std::size_t granules) {
       if (fenced_[granules] != 0) { static_cast<void>(shorten_stack(granules, fenced_[granules])); }
     });
@@ -463,7 +490,7 @@ class stream_cache {
   /// Whether any fenced block is not in the ranges.
   [[nodiscard]] bool has_fenced_blocks() const noexcept
   {
-    return is_coalescing() ||
+    return is_coalescing() || keeps_fenced() ||
            detail::any_of(fenced_.begin(), fenced_.end(), [](std::uint8_t fenced) { return fenced != 0; });
   }
   [[nodiscard]] bool has_unfenced() const noexcept { return unfenced_count() != 0; }
@@ -528,7 +555,7 @@ class stream_cache {
   {
     for (std::size_t i = 0; i < coalescing_count_; ++i) { visit(coalescing_[i], true); }
     for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i], false); }
-    for (std::size_t i = 0; i < kept_count_; ++i) { visit(kept_[i], false); }
+    for (std::size_t i = 0; i < kept_count_; ++i) { visit(kept_[i], !is_lasting_); }
     for_each_filled([&](std::size_t granules) {
       for (std::size_t i = 0; i < filled_[granules]; ++i) { visit(entry(granules, i), i < fenced_[granules]); }
     });

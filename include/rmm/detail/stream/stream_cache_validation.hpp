@@ -44,8 +44,9 @@ inline bool stream_cache::check_invariants() const noexcept
     frees += fenced ? 0U : 1U;
     bytes += fenced ? 0U : range.bytes;
   });
-  return frees == unfenced_count() + kept_count_ && bytes == unfenced_bytes_ + kept_bytes_ &&  // C2, C7
-         all.are_disjoint() && ranges_.validate(seams());                                      // C5
+  auto const [kept, kept_bytes] = unfenced_kept();
+  return frees == unfenced_count() + kept && bytes == unfenced_bytes_ + kept_bytes &&  // C2, C7
+         all.are_disjoint() && ranges_.validate(seams());                              // C5
 }
 
 }  // namespace detail

@@ -666,10 +666,10 @@ class basic_stream_ordered_heap {
   /// Leaves a large block in the cache of its owner. Returns false if the cache does not keep it: it may be null, or not for large blocks.
   [[nodiscard]] bool try_keep(stream_cache* cache, void* ptr, std::size_t bytes) noexcept
   {
-    if (cache == nullptr || !caches_.is_large(bytes) || caches_.most_kept(*cache) < bytes) { return false; }
+    if (cache == nullptr || !caches_.is_large(bytes) || caches_.most_kept() < bytes) { return false; }
     if (!query_capture(cache->stream()).is_none() || !cache->is_current()) { return false; }
     cache_entered const inside{*cache};
-    return inside && cache->try_keep(ptr, bytes, caches_.most_kept(*cache));
+    return inside && cache->try_keep(ptr, bytes, caches_.most_kept());
   }
 
   /// Frees a block to its stream's store: a large block, or one of a thread that has no cache, because it ends or host memory ran out. The

@@ -8,12 +8,14 @@
 #include <rmm/capture_scope.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/heap/heap_contents.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -28,6 +30,7 @@ using rmm::test::worker;
 constexpr std::size_t MiB       = std::size_t{1} << 20U;
 constexpr std::size_t heap_size = 1024 * MiB;
 constexpr std::size_t large     = 3 * MiB;  // above 1/1024 of the heap, below 1/256
+constexpr std::size_t too_large = 5 * MiB;  // above 1/256
 constexpr std::size_t nearly_all =
   heap_size - 2 * MiB;  // no run is as long without a kept block at the beginning of the heap
 
@@ -105,17 +108,17 @@ TEST_F(KeptBlocksSim, ServeRequestsOfTheirSizeWithoutAnEvent)
   EXPECT_EQ(event_calls(), calls);
 }
 
-/// Blocks that no cache keeps, because nobody can fence the stream. Its own frees serve it in its own order.
+/// Blocks that no cache keeps, because they are too large. A stream's own frees serve it in its own order.
 TEST_F(KeptBlocksSim, AStreamAsksFewEventsForBlocksOfOneSize)
 {
   foreign_stream const foreign;
-  use_often(foreign);
+  use_often(foreign, too_large);
   auto const asked    = cudasim::calls("cudaEventQuery");
   auto const recorded = cudasim::calls("cudaEventRecord");
   for (int i = 0; i < 320; ++i) {
-    void* const ptr = heap.allocate(large, foreign);
-    write(ptr, large, foreign);
-    heap.deallocate(ptr, large, foreign);
+    void* const ptr = heap.allocate(too_large, foreign);
+    write(ptr, too_large, foreign);
+    heap.deallocate(ptr, too_large, foreign);
     cudasim::run_until_idle();
   }
   EXPECT_EQ(cudasim::calls("cudaEventRecord") - recorded, 320U);
@@ -126,10 +129,10 @@ TEST_F(KeptBlocksSim, AStreamAsksFewEventsForBlocksOfOneSize)
 TEST_F(KeptBlocksSim, AStreamThatAsksFewEventsLeavesItsMemoryToOthers)
 {
   foreign_stream const foreign;
-  use_often(foreign);
-  void* const ptr = heap.allocate(large, foreign);
-  write(ptr, large, foreign);
-  heap.deallocate(ptr, large, foreign);
+  use_often(foreign, too_large);
+  void* const ptr = heap.allocate(too_large, foreign);
+  write(ptr, too_large, foreign);
+  heap.deallocate(ptr, too_large, foreign);
   void* const all = heap.allocate(nearly_all, other);
   write(all, nearly_all, other);
   cudasim::run_until_idle();
@@ -141,11 +144,11 @@ TEST_F(KeptBlocksSim, OneReachedEventDoesNotFreeLaterMemory)
 {
   foreign_stream const foreign;
   std::vector<void*> blocks;
-  for (int i = 0; i < 12; ++i) { blocks.push_back(heap.allocate(large, foreign)); }
+  for (int i = 0; i < 12; ++i) { blocks.push_back(heap.allocate(too_large, foreign)); }
   cudasim::run_until_idle();
   for (void* const each : blocks) {
-    write(each, large, foreign, "old owner");
-    heap.deallocate(each, large, foreign);
+    write(each, too_large, foreign, "old owner");
+    heap.deallocate(each, too_large, foreign);
   }
   while (cudasim::pending(foreign) > 20) { ASSERT_TRUE(cudasim::step(foreign)); }  // of 12 writes and 12 events
   void* const all = heap.allocate(nearly_all, other);                              // the checker reports a missing wait
@@ -158,13 +161,13 @@ TEST_F(KeptBlocksSim, OneReachedEventDoesNotFreeLaterMemory)
 TEST_F(KeptBlocksSim, EventsDoNotPileUpWhileTheDeviceLagsBehind)
 {
   foreign_stream const foreign;
-  use_often(foreign);
+  use_often(foreign, too_large);
   auto const events = [] { return cudasim::calls("cudaEventCreateWithFlags") - cudasim::calls("cudaEventDestroy"); };
   auto const use    = [&](int times) {
     for (int i = 0; i < times; ++i) {
-      void* const ptr = heap.allocate(large, foreign);
-      write(ptr, large, foreign);
-      heap.deallocate(ptr, large, foreign);
+      void* const ptr = heap.allocate(too_large, foreign);
+      write(ptr, too_large, foreign);
+      heap.deallocate(ptr, too_large, foreign);
       while (cudasim::pending(foreign) > 20) { ASSERT_TRUE(cudasim::step(foreign)); }
     }
   };
@@ -178,27 +181,215 @@ TEST_F(KeptBlocksSim, EventsDoNotPileUpWhileTheDeviceLagsBehind)
 TEST_F(KeptBlocksSim, AStreamAsksNoMoreEventsWhileTheDeviceStandsStill)
 {
   foreign_stream const foreign;
-  use_often(foreign);
+  use_often(foreign, too_large);
   cudasim::run_until_idle();
   cudasim::hold(foreign);
   auto const asked = cudasim::calls("cudaEventQuery");
   for (int i = 0; i < 320; ++i) {
-    void* const ptr = heap.allocate(large, foreign);
-    write(ptr, large, foreign);
-    heap.deallocate(ptr, large, foreign);
+    void* const ptr = heap.allocate(too_large, foreign);
+    write(ptr, too_large, foreign);
+    heap.deallocate(ptr, too_large, foreign);
   }
   EXPECT_LT(cudasim::calls("cudaEventQuery") - asked, 60U);
   cudasim::let_go(foreign);
   cudasim::run_until_idle();
 }
 
-TEST_F(KeptBlocksSim, AreNoneOfAStreamThatMayEndWithoutNotice)
+/// Blocks of streams that may end without notice. Nobody can fence them later, so they have an event.
+TEST_F(KeptBlocksSim, OfAForeignStreamServeRequestsOfTheirSizeWithOneEvent)
 {
   foreign_stream const foreign;
   use_often(foreign);
+  void* const first   = heap.allocate(large, foreign);
+  auto const calls    = event_calls();
+  auto const records  = cudasim::calls("cudaEventRecord");
+  auto const put_back = heap.figures().cached_bytes;
+  for (int i = 0; i < 100; ++i) {
+    write(first, large, foreign);
+    heap.deallocate(first, large, foreign);
+    EXPECT_EQ(heap.figures().cached_bytes, put_back + large);
+    ASSERT_EQ(heap.allocate(large, foreign), first);
+  }
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 100);
+  EXPECT_EQ(event_calls(), calls + 100);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamReachOthersBehindTheirEvent)
+{
+  foreign_stream const foreign;
+  leave_kept_block(foreign);
   auto const records = cudasim::calls("cudaEventRecord");
-  heap.deallocate(heap.allocate(large, foreign), large, foreign);
-  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 1);
+  auto const waits   = cudasim::calls("cudaStreamWaitEvent");
+  void* const whole  = heap.try_allocate(nearly_all, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records);
+  EXPECT_EQ(cudasim::calls("cudaStreamWaitEvent"), waits + 1);
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamServeARequestThatFitsBehindTheirEvent)
+{
+  foreign_stream const foreign;
+  leave_kept_block(foreign);
+  for (auto bytes = heap_size; bytes != 256; bytes /= 2) {  // all but the kept block
+    while (heap.figures().largest_free_bytes > large && heap.try_allocate(bytes, other) != nullptr) {}
+  }
+  auto const from_others = heap.figures().from_other_caches;
+  void* const ptr        = heap.try_allocate(large, other);
+  ASSERT_NE(ptr, nullptr);
+  write(ptr, large, other, "new owner");
+  EXPECT_EQ(heap.figures().from_other_caches, from_others + 1);
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamReachOthersAfterItHasEnded)
+{
+  {
+    foreign_stream const foreign;
+    leave_kept_block(foreign);
+  }
+  void* const whole = heap.try_allocate(nearly_all, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamReachOthersAfterTheirThreadHasEnded)
+{
+  foreign_stream const foreign;
+  run_on_a_thread_that_ends([&] { leave_kept_block(foreign); });
+  void* const whole = heap.try_allocate(nearly_all, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamFenceSmallerFreesToo)
+{
+  foreign_stream const foreign;
+  use_often(foreign);
+  std::vector<void*> blocks(15);
+  for (void*& block : blocks) { block = heap.allocate(256, foreign); }
+  for (void* const block : blocks) { heap.deallocate(block, 256, foreign); }  // the next event: after 16 more
+  void* const small = heap.allocate(MiB, foreign);
+  void* const ptr   = heap.allocate(large, foreign);
+  write(small, MiB, foreign, "old owner");
+  heap.deallocate(small, MiB, foreign);
+  heap.deallocate(ptr, large, foreign);
+  auto const records = cudasim::calls("cudaEventRecord");
+  void* const whole  = heap.try_allocate(heap_size - 512 * 1024, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, heap_size - 512 * 1024, other, "new owner");
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records);
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamAreNoneIfNoEventCanBeRecorded)
+{
+  foreign_stream const foreign;
+  use_often(foreign);
+  void* const ptr = heap.allocate(large, foreign);
+  write(ptr, large, foreign, "old owner");
+  auto const cached = heap.figures().cached_bytes;
+  cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 100});
+  heap.deallocate(ptr, large, foreign);
+  cudasim::clear_faults();
+  EXPECT_EQ(heap.figures().cached_bytes, cached);
+  void* const whole = heap.heap().allocate_reclaimed(nearly_all, other);  // waits for the device instead
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");
+  EXPECT_EQ(synchronizations(), 1U);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamReachOthersAmongManyCaches)
+{
+  constexpr std::size_t bytes = MiB + MiB / 2;  // that each of many caches may keep
+  std::vector<rmm::cuda_stream> streams(70);
+  for (auto const& each : streams) { static_cast<void>(heap.allocate(1, each)); }
+  foreign_stream const foreign;
+  use_often(foreign, bytes);
+  void* const kept = heap.allocate(bytes, foreign);
+  write(kept, bytes, foreign, "old owner");
+  heap.deallocate(kept, bytes, foreign);
+  auto const largest = heap.figures().largest_free_bytes;
+  void* const whole  = heap.try_allocate(largest, other);
+  ASSERT_EQ(whole, kept);
+  write(whole, largest, other, "new owner");
+  EXPECT_EQ(synchronizations(), 0U);
+  streams.clear();
+}
+
+TEST_F(KeptBlocksSim, AreFencedInSnapshotsIfTheirStreamMayEndWithoutNotice)
+{
+  foreign_stream const foreign;
+  leave_kept_block(foreign);
+  leave_kept_block(stream);
+  rmm::detail::heap_contents contents;
+  static_cast<void>(heap.heap().figures(&contents));
+  std::vector<bool> fenced;
+  for (auto const& piece : contents.pieces) {
+    if (piece.where == rmm::detail::free_piece::place::cache && piece.range.bytes == large) {
+      fenced.push_back(piece.is_fenced);
+    }
+  }
+  EXPECT_EQ(fenced, (std::vector<bool>{true, false}));
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamNeedNoWaitForTheDeviceWhenTheHeapEnds)
+{
+  foreign_stream const foreign;
+  std::uint64_t waits{};
+  {
+    device_heap ending{heap_size};
+    static_cast<void>(ending.allocate(1, other));
+    for (int i = 0; i < 20; ++i) {
+      void* const ptr = ending.allocate(large, foreign);
+      write(ptr, large, foreign);
+      ending.deallocate(ptr, large, foreign);
+    }
+    waits = cudasim::calls("cudaDeviceSynchronize");
+  }
+  EXPECT_EQ(cudasim::calls("cudaDeviceSynchronize"), waits);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamGoToAStoreWithTheNextLargeFree)
+{
+  foreign_stream const foreign;
+  leave_kept_block(foreign);
+  void* const ptr = heap.allocate(too_large, foreign);
+  heap.deallocate(ptr, too_large, foreign);
+  auto const waits  = cudasim::calls("cudaStreamWaitEvent");
+  void* const whole = heap.try_allocate(nearly_all, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");
+  EXPECT_EQ(cudasim::calls("cudaStreamWaitEvent"), waits + 1);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamReachANewStreamWithTheSameHandleOnlyBehindTheirEvent)
+{
+  std::optional<foreign_stream> passing{std::in_place};
+  cudaStream_t const handle = *passing;
+  leave_kept_block(*passing);
+  passing.reset();
+  passing.emplace();
+  ASSERT_EQ(static_cast<cudaStream_t>(*passing), handle);
+  void* const ptr = heap.allocate(large, *passing);
+  write(ptr, large, *passing, "new owner");  // the ordering checker looks
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamThatCapturesAreNone)
+{
+  foreign_stream const foreign;
+  use_often(foreign);
+  void* const ptr = heap.allocate(large, foreign);
+  ASSERT_EQ(cudaStreamBeginCapture(foreign, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  heap.deallocate(ptr, large, foreign);  // not announced: the graph may use it whenever it runs
+  cudaGraph_t graph{};
+  EXPECT_EQ(cudaStreamEndCapture(foreign, &graph),
+            cudaErrorStreamCaptureInvalidated);  // CUDA was asked for the stream's id
+  EXPECT_NE(heap.allocate(large, foreign), ptr);
 }
 
 TEST_F(KeptBlocksSim, HaveSizesThatAreOftenAskedFor)
@@ -463,6 +654,44 @@ TEST_F(KeptBlocksOnTwoDevicesSim, AreWaitedForOnTheDeviceOfTheirStream)
     write(whole, heap_size - MiB, near, "new owner");  // the ordering checker looks
     EXPECT_EQ(heap.figures().device_synchronizations, 1U);
     EXPECT_EQ(heap.figures().upstream_blocks, 1U);
+  }
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  far.reset();
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+TEST_F(KeptBlocksOnTwoDevicesSim, OfAForeignStreamAreWaitedForAmongManyCaches)
+{
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+  std::optional<foreign_stream> far{std::in_place};
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  {
+    constexpr std::size_t bytes = MiB + MiB / 2;  // that each of many caches may keep
+    std::vector<rmm::cuda_stream> streams(70);
+    auto const& near                = streams.front();
+    rmm::cuda_stream_view const own = rmm::cuda_stream_per_thread;  // its memory waits for device 0 only
+    device_heap heap{heap_size};
+    for (auto const& each : streams) { static_cast<void>(heap.allocate(1, each)); }
+    std::vector<void*> blocks(16);
+    for (void*& block : blocks) { block = heap.allocate(256, own); }
+    std::sort(blocks.begin(), blocks.end());
+    std::swap(blocks[8], blocks.back());                                             // it has free neighbours
+    for (std::size_t i = 0; i != 15; ++i) { heap.deallocate(blocks[i], 256, own); }  // the next event: after 16 more
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    for (int i = 0; i < 20; ++i) { heap.deallocate(heap.allocate(bytes, *far), bytes, *far); }
+    cudasim::run_until_idle();
+    heap.heap().settle();
+    void* const kept = heap.allocate(bytes, *far);
+    write(kept, bytes, *far, "old owner");
+    heap.deallocate(kept, bytes, *far);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    heap.deallocate(blocks.back(), 256, own);
+    auto const whole_bytes = heap.figures().largest_free_bytes;
+    void* const whole      = heap.heap().allocate_reclaimed(whole_bytes, near);
+    ASSERT_NE(whole, nullptr);
+    write(whole, whole_bytes, near, "new owner");  // the ordering checker looks
+    EXPECT_EQ(heap.figures().device_synchronizations, 1U);
   }
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   far.reset();
