@@ -137,6 +137,8 @@ class random_program {
     int steps{1000};
     int between_checks{8};            ///< steps between checks of the whole heap's invariants
     std::size_t largest{100 * 1024};  ///< bytes of the largest block
+    std::size_t frequent{};           ///< bytes that are allocated and freed many times in a row; 0: none are
+    std::size_t whole{};              ///< bytes of a block that is sometimes allocated after that
     std::size_t most_live{300};       ///< live blocks
     bool threads_end{true};
     bool rearranges{false};  ///< sometimes calls memory_source::rearrange()
@@ -336,8 +338,23 @@ class random_program {
         sources_[device]->rearrange(random_);
         static_cast<void>(disarm());
       });
+    } else if (what >= 96 && how_.frequent != 0) {
+      auto const thread = pick(threads_.size());
+      auto const stream = pick(streams_.size());
+      for (auto n = pick(40); n-- > 0 && use_block(how_.frequent, stream, thread);) {}
+      if (pick(2) == 0) { static_cast<void>(use_block(how_.whole, pick(streams_.size()), pick(threads_.size()))); }
     }
     check();
+  }
+
+  /// Allocates and frees a block. Returns false if the request is refused.
+  [[nodiscard]] bool use_block(std::size_t bytes, std::size_t stream, std::size_t thread)
+  {
+    auto const before = live_.size();
+    allocate(1, bytes, stream, thread);
+    if (live_.size() == before) { return false; }
+    in(thread, streams_[stream].device, [&] { free_here(before); });
+    return true;
   }
 
   [[nodiscard]] std::size_t some_size()

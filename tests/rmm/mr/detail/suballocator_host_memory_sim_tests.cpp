@@ -550,6 +550,14 @@ TEST_F(RandomHostMemory, MayBeMissingNowAndThenInProgramsWithLargeBlocks)
   run(how, 8 * MiB, 24 * MiB);
 }
 
+TEST_F(RandomHostMemory, MayBeMissingNowAndThenInProgramsWhoseCachesKeepLargeBlocks)
+{
+  random_program::options how;
+  how.frequent = 3 * MiB;
+  how.whole    = 1000 * MiB;
+  run(how, 1024 * MiB, 1024 * MiB);
+}
+
 TEST(HostAllocationsOfSuballocators, FailOnRequest)
 {
   fail_host_allocations(2, 2);

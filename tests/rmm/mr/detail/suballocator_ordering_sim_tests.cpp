@@ -172,6 +172,25 @@ TEST_F(SuballocatorOrdering, HoldsForLargeBlocksWhenCallsOfTheRuntimeFail)
     60, how, 1, [](std::uint64_t seed) { return std::make_unique<bare_heap>(seed % 2 == 0 ? 0 : 8 * MiB, 24 * MiB); });
 }
 
+TEST_F(SuballocatorOrdering, HoldsForLargeBlocksThatCachesKeep)
+{
+  random_program::options how;
+  how.threads     = 3;
+  how.frequent    = 3 * MiB;
+  how.whole       = 1000 * MiB;
+  auto const used = run_on_heaps(60, how, 1, [](std::uint64_t) { return std::make_unique<bare_heap>(1024 * MiB); });
+  EXPECT_GT(used.put_together, 0U);
+}
+
+TEST_F(SuballocatorOrdering, HoldsForLargeBlocksThatCachesKeepWhenCallsOfTheRuntimeFail)
+{
+  random_program::options how;
+  how.frequent = 3 * MiB;
+  how.whole    = 1000 * MiB;
+  random_program::let_the_runtime_fail(how);
+  run_on_heaps(60, how, 2, [](std::uint64_t) { return std::make_unique<bare_heap>(1024 * MiB); });
+}
+
 TEST_F(SuballocatorOrdering, HoldsForVeryTightHeaps)
 {
   random_program::options how;

@@ -134,6 +134,8 @@ struct SuballocatorThreads : Simulated {
     int threads{4};
     int steps{400};
     std::size_t largest{100 * KiB};
+    std::size_t frequent{};     ///< bytes that are allocated and freed many times in a row; 0: none are
+    std::size_t whole{};        ///< bytes of a block that is sometimes allocated after that
     std::size_t most_live{60};  ///< most live blocks of a thread
   };
 
@@ -150,9 +152,24 @@ struct SuballocatorThreads : Simulated {
     auto const pattern = static_cast<std::byte>(seed % 251 + 1);
     std::vector<rmm::cuda_stream> mine(2);
     std::vector<block> live;
+    auto const allocate = [&](std::size_t bytes, rmm::cuda_stream_view stream) -> std::optional<block> {
+      void* ptr{};
+      try {
+        ptr = mr.allocate(bytes, stream);
+      } catch (std::bad_alloc const&) {}
+      if (ptr == nullptr) { return std::nullopt; }
+      block const made{static_cast<std::byte*>(ptr), bytes, stream, pattern};
+      fill(made);
+      return made;
+    };
     auto const give_back = [&](block const& b) {
       verify(b);
       mr.deallocate(b.ptr, b.bytes, b.stream);
+    };
+    auto const use_often = [&](std::size_t bytes, rmm::cuda_stream_view stream, std::size_t times) {
+      for (; times != 0; --times) {
+        if (auto const made = allocate(bytes, stream)) { give_back(*made); }
+      }
     };
     for (int step = 0; step < how.steps; ++step) {
       auto const what = pick(100);
@@ -163,13 +180,7 @@ struct SuballocatorThreads : Simulated {
         auto const stream = kind % 3 == 0   ? shared[pick(shared.size())].view()
                             : pick(16) == 0 ? rmm::cuda_stream_legacy
                                             : mine[pick(mine.size())].view();
-        void* ptr{};
-        try {
-          ptr = mr.allocate(bytes, stream);
-        } catch (std::bad_alloc const&) {}
-        if (ptr == nullptr) { continue; }
-        live.push_back({static_cast<std::byte*>(ptr), bytes, stream, pattern});
-        fill(live.back());
+        if (auto const made = allocate(bytes, stream)) { live.push_back(*made); }
       } else if (what < 90) {
         if (live.empty()) { continue; }
         std::swap(live[pick(live.size())], live.back());
@@ -192,6 +203,9 @@ struct SuballocatorThreads : Simulated {
           live.pop_back();
         }
         mine[which] = rmm::cuda_stream{rmm::cuda_stream::flags::non_blocking};
+      } else if (what == 97 && how.frequent != 0) {
+        use_often(how.frequent, pick(2) == 0 ? rmm::cuda_stream_per_thread : mine[0].view(), pick(40));
+        use_often(how.whole, mine[1].view(), pick(2));
       } else {
         mine[pick(mine.size())].synchronize();
       }
@@ -287,6 +301,15 @@ TEST_F(SuballocatorThreads, KeepTheirLargeBlocks)
   how.largest   = 4 * MiB;
   how.most_live = 20;
   for_each_seed(8, [&](std::uint64_t seed) { run(seed, how, [] { return std::make_unique<device_heap>(48 * MiB); }); });
+}
+
+TEST_F(SuballocatorThreads, KeepTheirBlocksWhileCachesKeepLargeOnes)
+{
+  options how;
+  how.frequent = 3 * MiB;
+  how.whole    = 1000 * MiB;
+  for_each_seed(8,
+                [&](std::uint64_t seed) { run(seed, how, [] { return std::make_unique<device_heap>(1024 * MiB); }); });
 }
 
 TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPool)
