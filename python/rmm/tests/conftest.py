@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from select import select
 from types import ModuleType
@@ -56,11 +56,12 @@ longest_program = 900  # seconds
 
 Result = subprocess.CompletedProcess[str] | str  # the result of a program, or the reason to skip its test
 Finish = Callable[[], subprocess.CompletedProcess[str]]  # runs the rest of a program that waits for its turn
+Results = dict[str, subprocess.CompletedProcess[str]]  # by test: of programs that share an interpreter
+FinishAll = Callable[[], Results]
 shared_interpreter = Path(__file__).with_name("shared_interpreter.py").read_text()
 sign = "waits for its turn\n"  # what such a program prints
-Results = dict[str, subprocess.CompletedProcess[str]]  # by test: of programs that share an interpreter
-Kind = tuple[ModuleType, bool, tuple[str, ...], tuple[tuple[str, str], ...]]  # module, always, options, environment
-Started = dict[str | ModuleType, Future[Any]]  # by test, or by module: of Result, str | Finish, or str | Results
+Kind = tuple[ModuleType, bool, bool, tuple[str, ...], tuple[tuple[str, str], ...]]  # see kind_of
+Started = dict[str | ModuleType, Future[Any]]  # by test or module: of Result, Results, Finish or FinishAll, or a reason
 
 
 def at_code(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -92,10 +93,14 @@ class Programs:
             lambda: reason_to_skip.result() or self._finish(self._start(arguments, folder, environment))
         )
 
-    def run_together(
-        self, arguments: Mapping[str, Sequence[str]], folder: Path, environment: Mapping[str, str]
-    ) -> Results:
-        """Runs programs at once, one after the other in one interpreter. `arguments` has those of each program, by its name.
+    def start_together(
+        self,
+        arguments: Mapping[str, Sequence[str]],
+        folder: Path,
+        environment: Mapping[str, str],
+        stdin: int | None = None,
+    ) -> FinishAll:
+        """Starts programs in one interpreter, one after the other. `arguments` has those of each program, by its name.
 
         All have the same options before -c. If a program ends the interpreter, the rest of them run in another one.
         """
@@ -109,17 +114,28 @@ class Programs:
             errors.touch()
             files = {"folder": str(place), "output": str(output), "errors": str(errors)}
             programs[name] = {"code": code, "arguments": own, **files}
-        listed, results = folder / "programs.json", Results()
-        while len(results) < len(programs) and not self._is_over:
-            rest = list(programs)[len(results) :]
-            listed.write_text(json.dumps([programs[name] for name in rest]))
-            done = self._finish(self._start([*options, "-c", shared_interpreter, str(listed)], folder, environment))
-            for name in rest[: len(done.stdout) + 1]:  # it has a dot for each program that others follow
-                texts = (Path(programs[name][kind]).read_text() for kind in ("output", "errors"))
-                results[name] = subprocess.CompletedProcess(arguments[name], 0, *texts)
-            results[name].returncode = done.returncode
-            results[name].stderr += done.stderr
-        return results
+        listed = folder / "programs.json"
+
+        def start(names: Sequence[str]) -> subprocess.Popen[str]:
+            listed.write_text(json.dumps([programs[name] for name in names]))
+            command = [*options, "-c", shared_interpreter, str(listed)]
+            return self._start(command, folder, environment, stdin)
+
+        def finish(process: subprocess.Popen[str]) -> Results:
+            results, rest = Results(), list(programs)
+            while True:
+                done = self._finish(process)
+                for name in rest[: len(done.stdout) + 1]:  # it has a dot for each program that others follow
+                    texts = (Path(programs[name][kind]).read_text() for kind in ("output", "errors"))
+                    results[name] = subprocess.CompletedProcess(arguments[name], 0, *texts)
+                results[name].returncode = done.returncode
+                results[name].stderr += done.stderr
+                rest = rest[len(done.stdout) + 1 :]
+                if not rest or self._is_over:
+                    return results
+                process = start(rest)
+
+        return partial(finish, start(list(programs)))
 
     def submit_together(
         self,
@@ -130,7 +146,7 @@ class Programs:
     ) -> Future[str | Results]:
         """Lets programs share an interpreter. The result is the reason to skip them, if there is one."""
         return self._threads.submit(
-            lambda: reason_to_skip.result() or self.run_together(arguments, folder, environment)
+            lambda: reason_to_skip.result() or self.start_together(arguments, folder, environment)()
         )
 
     def prepare(
@@ -144,6 +160,21 @@ class Programs:
             lambda: (
                 reason_to_skip.result()
                 or partial(self._finish, self._start(arguments, folder, environment, stdin=subprocess.PIPE))
+            )
+        )
+
+    def prepare_together(
+        self,
+        arguments: Mapping[str, Sequence[str]],
+        folder: Path,
+        reason_to_skip: Future[str],
+        environment: Mapping[str, str],
+    ) -> Future[str | FinishAll]:
+        """Starts programs that share an interpreter and a turn. The first one waits for it, and the others follow in it."""
+        return self._threads.submit(
+            lambda: (
+                reason_to_skip.result()
+                or cache(self.start_together(arguments, folder, environment, stdin=subprocess.PIPE))
             )
         )
 
@@ -233,13 +264,17 @@ def shares(test: pytest.Function) -> bool:
     """Returns whether the test's program may run in one interpreter with others of its module."""
     marker = test.get_closest_marker("program")
     of_module = getattr(test.module, "programs_share", False)
-    return bool(marker.kwargs.get("shares", of_module) if marker else of_module) and not uses(test, "device_alone")
+    return bool(marker.kwargs.get("shares", of_module) if marker else of_module)
 
 
 def kind_of(test: pytest.Function) -> Kind:
-    """Returns what programs have in common that share an interpreter."""
+    """Returns what programs have in common that share an interpreter.
+
+    That is the module, whether they always run, whether they have a turn, the options and the environment.
+    """
     options, _ = at_code(arguments_of(test))
-    return test.module, is_always_run(test), tuple(options), tuple(sorted(environment_of(test).items()))
+    environment = tuple(sorted(environment_of(test).items()))
+    return test.module, is_always_run(test), has_a_turn(test), tuple(options), environment
 
 
 def is_always_run(test: pytest.Function) -> bool:
@@ -292,8 +327,9 @@ def started_programs(
     `shares=True` or the module `programs_share = True`. Each gets a new `__main__` and folder, and RMM's initial resources. Its
     changes of the environment, the paths of imports and the filters of warnings are undone. A program needs an interpreter of
     its own if it tests imports or the end of a process, shares memory with another process, or reads what frameworks count.
-    These programs start first, then those whose marker says `takes_long=True` or whose module does, so that none of them runs
-    alone at the end.
+    Programs with a turn share it, too: the first one waits for it, and the others run in it, with their `begin`.
+    Programs that share start first, then those whose marker says `takes_long=True` or whose module does, so that none of
+    them runs alone at the end.
     """
     tests = [test for test in request.session.items if isinstance(test, pytest.Function) and not is_skipped(test)]
     shared = {test.module for test in tests if uses(test, "done_for_module")}
@@ -314,10 +350,11 @@ def started_programs(
     together: dict[Kind, dict[str, Sequence[str]]] = {}
     for test in filter(shares, tests):
         together.setdefault(kind_of(test), {})[test.nodeid] = arguments_of(test)
-    for (module, always, _, environment), arguments in together.items():
+    for (module, always, has_turn, _, environment), arguments in together.items():
         folder = tmp_path_factory.mktemp("programs")
         reason = no_reason if always else reasons[module]
-        started |= dict.fromkeys(arguments, programs.submit_together(arguments, folder, reason, dict(environment)))
+        start = programs.prepare_together if has_turn else programs.submit_together
+        started |= dict.fromkeys(arguments, start(arguments, folder, reason, dict(environment)))
     tests = [test for test in tests if not shares(test)]
     for test in sorted(tests, key=lambda test: (has_a_turn(test), not takes_long(test))):
         started[test.nodeid] = (programs.prepare if has_a_turn(test) else programs.submit)(
@@ -330,12 +367,12 @@ def started_programs(
 
 
 def result_of(program: Future[Any], name: str = "") -> subprocess.CompletedProcess[str]:
-    result: Result | Finish | Results = program.result()
+    result: Result | Results | Finish | FinishAll = program.result()
     if isinstance(result, str):
         pytest.skip(result)
-    if isinstance(result, dict):
-        return result[name]
-    return result() if callable(result) else result
+    if callable(result):
+        result = result()
+    return result[name] if isinstance(result, dict) else result
 
 
 @pytest.fixture

@@ -3,11 +3,13 @@
 
 The argument is the path of a JSON file with a list of programs: the `code` and `arguments` of each, the `folder` that it runs
 in, and the files for its `output` and `errors`. The standard output gets a dot after each program but the last. The interpreter
-ends with the first program that fails, or else with the last one, as if that program had run alone.
+ends with the first program that fails, or else with the last one, as if that program had run alone. If programs wait for a
+turn, only the first one does: the others run in its turn.
 """
 
 from __future__ import annotations
 
+import builtins
 import gc
 import json
 import os
@@ -30,6 +32,13 @@ def run(program: dict[str, Any]) -> None:
     exec(compile(program["code"], "<string>", "exec", dont_inherit=True), vars(sys.modules["__main__"]))
 
 
+def wait_for_turn(sign: object = "", /) -> str:
+    """Takes the place of `input`, by which a program waits for its turn. Prints the sign where the dots go."""
+    builtins.input = str  # does not wait
+    os.write(dots, str(sign).encode())
+    return sys.stdin.readline()
+
+
 def end() -> None:
     """Ends the threads of a program, and drops its objects and resources, as the end of its interpreter would."""
     for thread in threading.enumerate():
@@ -48,6 +57,7 @@ def end() -> None:
 
 runner = sys.modules["__main__"]
 dots = os.dup(1)
+builtins.input = wait_for_turn
 environment, path, hooks = dict(os.environ), list(sys.path), list(sys.meta_path)
 *programs, last = json.loads(Path(sys.argv[1]).read_text())
 for each in programs:

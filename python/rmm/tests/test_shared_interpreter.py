@@ -40,7 +40,7 @@ assert repr(rmm.mr.get_current_device_resource()) == "CudaMemoryResource()"
 
 def test_programs_end_as_if_they_were_alone(programs: Any, tmp_path: Path) -> None:
     arguments = {name: ["-W", "ignore", "-c", begin + text] for name, text in texts.items()}
-    results = programs.run_together(arguments, tmp_path, {})
+    results = programs.start_together(arguments, tmp_path, {})()
     ends = {name: (done.returncode, *done.stdout.split()) for name, done in results.items()}
     assert ends == {
         "changes much": (0, "1"),

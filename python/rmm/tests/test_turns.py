@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,24 @@ def own_programs(programs: Any) -> Iterator[Any]:
     own.stop()
 
 
+no_reason: Future[str] = Future()  # why a program is to be skipped
+no_reason.set_result("")
+
+
 def prepare(programs: Any, folder: Path, begin: str, text: str) -> Callable[[], subprocess.CompletedProcess[str]]:
     """Starts a program. Returns what runs the rest of it."""
-    no_reason: Future[str] = Future()
-    no_reason.set_result("")
     folder.mkdir()
     prepared = programs.prepare(["-c", begin + programs.wait_for_turn + text], folder, no_reason, {})
     finish: Callable[[], subprocess.CompletedProcess[str]] = prepared.result()
     return finish
+
+
+def prepare_together(programs: Any, folder: Path, ends: Sequence[str]) -> Callable[[], list[tuple[int, str]]]:
+    """Starts programs in one interpreter. Returns what runs the rest of them and returns their statuses and outputs."""
+    texts = {str(number): f"print('ran')\n{end}" for number, end in enumerate(ends)}
+    arguments = {number: ["-c", begin + programs.wait_for_turn + text] for number, text in texts.items()}
+    finish = programs.prepare_together(arguments, folder, no_reason, {}).result()
+    return lambda: [(done.returncode, done.stdout) for done in finish().values()]
 
 
 def test_all_have_begun_before_the_first_turn(own_programs: Any, tmp_path: Path) -> None:
@@ -63,6 +73,28 @@ def test_a_program_that_dies_while_it_waits_has_failed(own_programs: Any, tmp_pa
     os.kill(int((tmp_path / "dies" / "begun").read_text()), signal.SIGKILL)
     done = finish()
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
+
+
+def test_programs_that_share_an_interpreter_share_a_turn(own_programs: Any, tmp_path: Path) -> None:
+    """The first one waits for it. The others begin in it, also those after one that ends the interpreter."""
+    ends = ["", "raise ValueError('on purpose')", "sys.exit(3)", "", ""]
+    finish = prepare_together(own_programs, tmp_path, ends)
+    own_programs.wait_for_begun()
+    assert [file.read_text() for file in tmp_path.glob("*.output")] == [""] * len(ends)
+    assert sorted(tmp_path.glob("*/begun")) == [tmp_path / "0" / "begun"]
+    results = finish()
+    assert results == [(0, "ran\n"), (1, "ran\n"), (3, "ran\n"), (0, "ran\n"), (0, "ran\n")]
+    begun = [(tmp_path / str(number) / "begun").read_text() for number in range(len(ends))]
+    assert [begun.index(number) for number in begun] == [0, 0, 2, 3, 3]  # who shared an interpreter
+    own_programs.wait_for_begun()
+    assert finish() == results  # each test of theirs asks
+
+
+def test_if_the_first_of_them_dies_while_it_waits_the_others_run(own_programs: Any, tmp_path: Path) -> None:
+    finish = prepare_together(own_programs, tmp_path, ["", "", ""])
+    own_programs.wait_for_begun()
+    os.kill(int((tmp_path / "0" / "begun").read_text()), signal.SIGKILL)
+    assert finish() == [(-signal.SIGKILL, ""), (0, "ran\n"), (0, "ran\n")]
 
 
 def test_programs_that_wait_end_with_the_tests(own_programs: Any, tmp_path: Path) -> None:
