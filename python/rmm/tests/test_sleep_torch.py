@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """rmm.sleep with PyTorch. Covers the cases of torch_memory_saver's own tests, through its interface and through RMM's.
 
-Programs without kernels also run on the simulator. Each program has the device alone, because it compares what the device has
-free.
+Programs without kernels also run on the simulator. The programs have the device alone, because they compare what the device has
+free. They share an interpreter, because PyTorch takes seconds to import.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import textwrap
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -19,8 +18,12 @@ import pytest
 from rmm._build_facts import cuda_backend
 
 begin = """
-    import gc, warnings
+    import gc, sys, warnings
     import torch
+    if "rmm.sleep" in sys.modules:  # by an earlier program in this interpreter: give back its memory, and import it anew
+        torch._C._cuda_clearCublasWorkspaces()
+        sys.modules.pop("rmm.sleep")._sleeper.release_unused()
+        del sys.modules["rmm.allocators.torch_memory_saver"]
     import rmm.sleep
     from rmm._build_facts import cuda_backend
     from rmm.allocators.torch_memory_saver import torch_memory_saver
@@ -72,6 +75,7 @@ begin = """
         assert holds(y, 4)
 
     if cuda_backend == "cuda":
+        import torch._dynamo  # as optimizers do, which takes seconds
         load_kernels()  # kernels take device memory, and keep it
     gc.collect()
     torch.cuda.empty_cache()
@@ -399,10 +403,7 @@ def reason_to_skip() -> str:
 def case(name: str) -> Any:
     """A program that has the device alone once it has loaded kernels."""
     options = [*simulate, "-W", "ignore"]
-    first = "import torch._dynamo  # as optimizers do, which takes seconds\n" if "optimizer" in programs[name] else ""
-    program = pytest.mark.program(
-        programs[name], begin=first + textwrap.dedent(begin), options=options, environment={"CUDASIM_MEMORY": "1GiB"}
-    )
+    program = pytest.mark.program(programs[name], options=options, environment={"CUDASIM_MEMORY": "1GiB"}, shares=True)
     needs_kernels = pytest.mark.skipif(
         cuda_backend == "sim" and name in with_kernels and find_spec("torch") is not None,
         reason="needs a GPU: the simulator runs no kernels",
