@@ -326,7 +326,8 @@ def started_programs(
     Programs of a module with the same options and environment run in one interpreter, one after the other, if their markers say
     `shares=True` or the module `programs_share = True`. Each gets a new `__main__` and folder, and RMM's initial resources. Its
     changes of the environment, the paths of imports and the filters of warnings are undone. A program needs an interpreter of
-    its own if it tests imports or the end of a process, shares memory with another process, or reads what frameworks count.
+    its own if it tests imports or the end of a process, or shares memory with another process. It may compare what frameworks
+    count with what they had counted before.
     Programs with a turn share it, too: the first one waits for it, and the others run in it, with their `begin`.
     Programs that share start first, then those whose marker says `takes_long=True` or whose module does, so that none of
     them runs alone at the end.
