@@ -220,7 +220,8 @@ def test_a_child_that_is_forked_before_cuda_is_used_uses_it(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.program("""
+@pytest.mark.program(
+    """
     tensor = torch.ones(1000, device="cuda")
     array = cp.ones(1000)
     sys.stdout.flush()
@@ -228,7 +229,9 @@ def test_a_child_that_is_forked_before_cuda_is_used_uses_it(done: Done) -> None:
     if child == 0: os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert float(tensor.sum()) == float(array.sum()) == 1000
-""")
+""",
+    shares=True,
+)
 def test_a_child_that_is_forked_later_ends_without_harm(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 

@@ -347,7 +347,7 @@ rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
 library.deallocate(address, 1000, 0, None)
 print(adaptor.allocation_counts.current_bytes)
 """
-    return pytest.param(package, marks=pytest.mark.program(text, options=[]))
+    return pytest.param(package, marks=pytest.mark.program(text, options=[], shares=True))
 
 
 @pytest.mark.parametrize("package", [with_functions_for_torch("rmm._lib.lib"), with_functions_for_torch("rmm.librmm")])
