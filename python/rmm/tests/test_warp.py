@@ -163,6 +163,8 @@ def test_warp_is_enabled_without_its_name_only_if_it_is_in_use(
 
 # --- Warp itself
 
+programs_share = True
+
 
 @pytest.mark.skipif(find_spec("warp") is None, reason="Warp is not installed")
 def test_the_interface_of_warp_is_the_one_that_is_implemented() -> None:
