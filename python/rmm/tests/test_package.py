@@ -244,6 +244,7 @@ else:
 
 
 @pytest.mark.parametrize("seed", seeds)
+@pytest.mark.program(takes_long=True)
 def test_processes_end_well_whatever_is_imported_first(seed: int, done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
