@@ -24,6 +24,8 @@ import pytest
 os.environ.setdefault("CUDASIM_DEVICES", "2")
 os.environ.setdefault("CUDASIM_MEMORY", "16GB")
 os.environ.setdefault("RMM_DEBUG_LOG_FILE", os.devnull)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # each of some 130 programs would make a thread for each processor
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import rmm
 import rmm.mr
