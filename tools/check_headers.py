@@ -6,7 +6,7 @@
 
 Public headers are compiled by each compiler in the standard with the same place in the list: what a header includes hardly depends
 on either, and the tests are built in all combinations. The headers in detail folders, and those that only forward to another
-header, are compiled once, by the first compiler.
+header, are compiled once, by the first compiler. Where programs take names of other headers from a header, the file names them, too.
 
 Without --isystem, looks for the folders of the CUDA toolkit in CUDAToolkit_ROOT, CUDA_HOME, CUDA_PATH, beside the nvcc on PATH,
 and in /usr/local/cuda. With --cache, a header that compiled without a warning is not compiled again until a header it includes changes.
@@ -33,6 +33,55 @@ FLAGS_OF_GCC = ["-Wuseless-cast"]  # users include the headers without -isystem,
 DEFINITIONS = ["-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE"]
 # Headers that report by one error that they need a package which is not installed.
 NEEDS = {"rmm/logger.hpp": "spdlog/spdlog.h"}
+# Names that programs take from a header without including the headers they are from.
+NAMES = {
+    "rmm/cuda_device.hpp": "rmm::out_of_memory rmm::CUDA_ALLOCATION_ALIGNMENT",
+    "rmm/cuda_stream.hpp": "rmm::cuda_stream_view std::unique_ptr",
+    "rmm/cuda_stream_pool.hpp": "rmm::cuda_stream rmm::cuda_stream_view std::unique_ptr std::vector",
+    "rmm/device_buffer.hpp":
+        "rmm::cuda_device_id rmm::cuda_stream_view rmm::device_async_resource_ref rmm::logic_error "
+        "rmm::mr::get_current_device_resource std::unique_ptr",
+    "rmm/device_scalar.hpp": "rmm::device_uvector std::unique_ptr",
+    "rmm/device_uvector.hpp":
+        "rmm::align_up rmm::cuda_device_id rmm::cuda_stream_view rmm::device_async_resource_ref rmm::device_buffer "
+        "rmm::logic_error rmm::mr::cuda_memory_resource rmm::mr::device_memory_resource "
+        "rmm::mr::get_current_device_resource rmm::mr::set_current_device_resource std::unique_ptr std::vector",
+    "rmm/device_vector.hpp": "rmm::mr::thrust_allocator std::unique_ptr",
+    "rmm/exec_policy.hpp":
+        "rmm::cuda_stream_view rmm::device_async_resource_ref rmm::mr::get_current_device_resource "
+        "rmm::mr::thrust_allocator",
+    "rmm/mr/aligned_resource_adaptor.hpp": "rmm::device_async_resource_ref rmm::mr::get_current_device_resource_ref",
+    "rmm/mr/device/arena_memory_resource.hpp": "rmm::cuda_device_id rmm::detail::log_message",
+    "rmm/mr/device/binning_memory_resource.hpp":
+        "rmm::detail::log_message rmm::device_async_resource_ref rmm::mr::fixed_size_memory_resource std::list",
+    "rmm/mr/device/cuda_async_managed_memory_resource.hpp": "rmm::mr::cuda_async_managed_memory_resource",
+    "rmm/mr/device/cuda_async_memory_resource.hpp":
+        "rmm::cuda_device_id rmm::detail::async_alloc rmm::detail::runtime_async_alloc",
+    "rmm/mr/device/cuda_async_view_memory_resource.hpp":
+        "rmm::cuda_device_id rmm::detail::async_alloc rmm::detail::runtime_async_alloc",
+    "rmm/mr/device/cuda_memory_resource.hpp": "rmm::mr::device_memory_resource",
+    "rmm/mr/device/device_memory_resource.hpp": "rmm::align_up rmm::cuda_stream_view rmm::detail::aligned_host_allocate",
+    "rmm/mr/device/fixed_size_memory_resource.hpp":
+        "rmm::cuda_device_id rmm::detail::log_message rmm::device_async_resource_ref std::list",
+    "rmm/mr/device/owning_wrapper.hpp": "rmm::mr::device_memory_resource std::shared_ptr",
+    "rmm/mr/device/per_device_resource.hpp":
+        "rmm::cuda_stream_view rmm::mr::cuda_memory_resource rmm::mr::device_memory_resource",
+    "rmm/mr/device/pool_memory_resource.hpp":
+        "rmm::out_of_memory rmm::CUDA_ALLOCATION_ALIGNMENT rmm::cuda_device_id rmm::detail::log_message "
+        "rmm::device_async_resource_ref rmm::mr::device_memory_resource std::list",
+    "rmm/mr/device/prefetch_resource_adaptor.hpp": "rmm::prefetch",
+    "rmm/mr/failure_callback_resource_adaptor.hpp": "rmm::device_async_resource_ref rmm::mr::get_current_device_resource_ref",
+    "rmm/mr/host/host_memory_resource.hpp": "std::shared_ptr std::unique_ptr",
+    "rmm/mr/host/new_delete_resource.hpp": "std::shared_ptr std::unique_ptr",
+    "rmm/mr/host/pinned_memory_resource.hpp": "std::shared_ptr std::unique_ptr",
+    "rmm/mr/limiting_resource_adaptor.hpp": "rmm::device_async_resource_ref rmm::mr::get_current_device_resource_ref",
+    "rmm/mr/logging_resource_adaptor.hpp": "rmm::device_async_resource_ref rmm::mr::get_current_device_resource_ref",
+    "rmm/mr/pinned_host_memory_resource.hpp": "std::shared_ptr std::unique_ptr",
+    "rmm/mr/prefetch_resource_adaptor.hpp": "rmm::device_async_resource_ref rmm::mr::get_current_device_resource_ref",
+    "rmm/mr/statistics_resource_adaptor.hpp": "rmm::device_async_resource_ref rmm::mr::get_current_device_resource_ref",
+    "rmm/mr/thread_safe_resource_adaptor.hpp": "rmm::device_async_resource_ref rmm::mr::get_current_device_resource_ref",
+    "rmm/mr/tracking_resource_adaptor.hpp": "rmm::device_async_resource_ref rmm::mr::get_current_device_resource_ref",
+}
 
 
 def toolkit_folders() -> list[Path]:
@@ -72,9 +121,15 @@ def closure(header: str) -> frozenset[str]:
     return frozenset(seen)
 
 
+def text_of(header: str) -> str:
+    """Returns a file that includes `header` alone, and uses the names that programs take from it."""
+    names = "".join(f"using {name};\n" for name in NAMES.get(header, "").split())
+    return f"#include <{header}>\nnamespace client {{\n{names}}}\n" if names else f"#include <{header}>\n"
+
+
 def key_of(header: str, command: list[str], compiler_version: str) -> str:
     """Returns a hash that changes whenever the result of compiling `header` by `command` may change."""
-    digest = hashlib.sha256(" ".join([compiler_version, *command]).encode())
+    digest = hashlib.sha256(" ".join([compiler_version, *command, text_of(header)]).encode())
     for name in sorted(closure(header)):
         digest.update(name.encode() + (INCLUDE / name).read_bytes())
     return digest.hexdigest()
@@ -119,7 +174,7 @@ def main() -> int:
         header, command, key = item
         if key in cached:
             return None
-        result = subprocess.run([*command, "-x", "c++", "-"], input=f"#include <{header}>\n", capture_output=True, text=True)
+        result = subprocess.run([*command, "-x", "c++", "-"], input=text_of(header), capture_output=True, text=True)
         if result.returncode == 0:
             return None
         return f"{header} does not compile alone ({command[0]} {command[1]}):\n{result.stderr}"
