@@ -26,11 +26,6 @@
 #include <utility>
 #include <vector>
 
-// Other projects declare the class in advance, so it must be a class directly in this namespace.
-namespace rmm {
-class device_buffer;
-}
-
 namespace {
 
 using rmm::device_buffer;

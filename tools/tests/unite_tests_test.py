@@ -68,6 +68,16 @@ class UniteTestsTest(unittest.TestCase):
         self.write_unit()
         subprocess.run(["c++", "-std=c++17", "-fsyntax-only", str(self.unit)], check=True)
 
+    @unittest.skipUnless(shutil.which("c++"), "needs a compiler")
+    def test_a_file_may_declare_names_in_the_namespace_of_fixtures(self) -> None:
+        (self.folder / "header.hpp").write_text(
+            "#pragma once\nnamespace rmm {\nstruct pool {};\nnamespace test {\nstruct fixture {};\n}\n}\n", encoding="utf-8")
+        for source, header in zip(self.sources, ("header.hpp", "../header.hpp"), strict=True):
+            source.write_text(f'#include "{header}"\n\nnamespace rmm::test {{\nstruct own {{ pool p; fixture f; }};\n}}  // namespace rmm::test\n\n'
+                              "namespace {\nusing rmm::pool;\nrmm::test::own a;\nrmm::test::fixture b;\n}  // namespace\n", encoding="utf-8")
+        self.write_unit()
+        subprocess.run(["c++", "-std=c++17", "-fsyntax-only", str(self.unit)], check=True)
+
     def test_a_unit_that_does_not_change_is_not_written_again(self) -> None:
         self.write_unit()
         os.utime(self.unit, (1, 1))
@@ -77,9 +87,11 @@ class UniteTestsTest(unittest.TestCase):
         self.assertIn("#include <vector>", self.write_unit())
 
     def test_files_that_need_to_be_alone_are_left_alone(self) -> None:
-        self.assertTrue(self.can_be_united('// a; b\n#include "a.hpp"\n\n#define AFTERWARDS 1\nnamespace {\n}\n'))
+        for text in ('// a; b\n#include "a.hpp"\n\n#define AFTERWARDS 1\nnamespace {\n}\n', "#include <a.hpp>\nnamespace rmm::test {\n}\n",
+                     "#include <a.hpp>\nvoid* make() { return ::operator new(1); }\n"):
+            self.assertTrue(self.can_be_united(text), text)
         for text in ("#define FIRST\n#include <a.hpp>\n", "// a\n#undef FIRST\n#include <a.hpp>\n",
-                     "#include <a.hpp>\n#ifdef A\n#include <b.hpp>\n#endif\n", "#include <a.hpp>\nnamespace rmm::test {\n}\n", "#include <a.hpp>\nvoid* operator new(std::size_t);\n",
+                     "#include <a.hpp>\n#ifdef A\n#include <b.hpp>\n#endif\n", "#include <a.hpp>\nnamespace rmm {\n}\n", "#include <a.hpp>\nvoid* operator new(std::size_t);\n",
                      "#include <a.hpp>\ntemplate class rmm::pool<int>;\n", "#include <a.hpp>\nbool rmm::test::fails() { return true; }\n"):
             self.assertFalse(self.can_be_united(text), text)
 

@@ -151,5 +151,3 @@ TEST_F(BinningMemoryResource, ReturnsItsUpstreamAndEqualsOnlyItself)
 }
 
 }  // namespace
-
-template class rmm::mr::binning_memory_resource<rmm::mr::cuda_memory_resource>;

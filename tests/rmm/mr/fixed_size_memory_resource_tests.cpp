@@ -159,5 +159,3 @@ TEST_F(FixedSizeMemoryResource, IncludesUpstreamsReport)
 }
 
 }  // namespace
-
-template class rmm::mr::fixed_size_memory_resource<rmm::mr::cuda_memory_resource>;

@@ -480,5 +480,3 @@ TEST_F(PoolMemoryResource, DeducesItsUpstream)
 }
 
 }  // namespace
-
-template class rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>;
