@@ -84,24 +84,6 @@ if(rmm_library_is_precompiled)
   endif()
 endif()
 
-# RMM_UNITE_TESTS: the engine of the pools is compiled once for each meaning of the default stream, as users do with rmm::rmm_compiled. Files
-# of tests of pools then take two thirds of the time, with sanitizers half. Programs that change the headers, releases, and programs for a
-# GPU compile it anew.
-set(rmm_engine_is_compiled_once OFF)
-if(RMM_UNITE_TESTS AND RMM_CUDA_BACKEND STREQUAL "sim" AND NOT RMM_QUICK_TESTS AND NOT CODE_COVERAGE AND NOT CMAKE_BUILD_TYPE STREQUAL "Release")
-  set(rmm_engine_is_compiled_once ON)
-  foreach(engine IN ITEMS rmm_test_engine rmm_test_engine_ptds)
-    add_library(${engine} STATIC EXCLUDE_FROM_ALL)
-    rmm_use_backend(${engine})
-    target_link_libraries(${engine} PRIVATE rmm_compiled rmm_test_compilation)
-    if(RMM_SANITIZE)
-      target_compile_options(${engine} PRIVATE -O1) # also in a Debug build: random tests then take two thirds of the time
-    endif()
-    set_target_properties(${engine} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  endforeach()
-  target_compile_definitions(rmm_test_engine_ptds PRIVATE CUDA_API_PER_THREAD_DEFAULT_STREAM)
-endif()
-
 # rmm_changes_headers(<variable> <sources> <definitions>): sets the variable to whether one of the files, or a definition that is not only a
 # text for tests, changes what the headers of the library declare.
 function(rmm_changes_headers variable sources definitions)
@@ -135,13 +117,12 @@ function(rmm_precompile program per_thread busy sources definitions)
     if(busy)
       target_compile_definitions(${program} PRIVATE RMM_TEST_LIBRARY_IS_OPTIMIZED)
     endif()
-  elseif(rmm_engine_is_compiled_once AND NOT changed)
-    set(engine rmm_test_engine)
+  elseif(TARGET rmm_test_engine AND NOT changed)
     if(per_thread)
-      set(engine rmm_test_engine_ptds)
+      rmm_use_compiled_engine(${program} _ptds)
+    else()
+      rmm_use_compiled_engine(${program})
     endif()
-    target_compile_definitions(${program} PRIVATE RMM_COMPILED)
-    target_link_libraries(${program} PRIVATE ${engine})
   elseif(busy AND RMM_QUICK_TESTS)
     target_compile_options(${program} PRIVATE -O1) # the precompiled header is not optimized
     return()

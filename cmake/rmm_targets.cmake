@@ -99,6 +99,31 @@ function(rmm_use_backend target)
   target_link_libraries(${target} PRIVATE rmm)
 endfunction()
 
+# RMM_UNITE_TESTS: the engine of the pools is compiled once for each meaning of the default stream, as users do with rmm::rmm_compiled. Files
+# of tests of pools then take two thirds of the time, with sanitizers half. Programs that change the headers, releases, and programs for a
+# GPU compile it anew.
+if(RMM_BUILD_TESTS AND RMM_UNITE_TESTS AND RMM_BACKEND STREQUAL "sim" AND NOT RMM_QUICK_TESTS AND NOT CODE_COVERAGE
+   AND NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+  foreach(engine IN ITEMS rmm_test_engine rmm_test_engine_ptds)
+    add_library(${engine} STATIC EXCLUDE_FROM_ALL)
+    rmm_use_cuda_headers(${engine})
+    target_link_libraries(${engine} PRIVATE rmm_compiled rmm_program)
+    if(RMM_SANITIZE)
+      target_compile_options(${engine} PRIVATE -O1) # also in a Debug build: random tests then take two thirds of the time
+    endif()
+    set_target_properties(${engine} PROPERTIES POSITION_INDEPENDENT_CODE ON RMM_LINK_SIMULATOR ON)
+  endforeach()
+  target_compile_definitions(rmm_test_engine_ptds PRIVATE CUDA_API_PER_THREAD_DEFAULT_STREAM)
+endif()
+
+# rmm_use_compiled_engine(<target> [_ptds]): the target, which links rmm_program, shares that engine if there is one.
+function(rmm_use_compiled_engine target)
+  if(TARGET rmm_test_engine)
+    target_compile_definitions(${target} PRIVATE RMM_COMPILED)
+    target_link_libraries(${target} PRIVATE rmm_test_engine${ARGN})
+  endif()
+endfunction()
+
 # Programs and their modules are installed two folders below bin, and find the package's libraries from there. If
 # CMAKE_INSTALL_RPATH is set, it is used instead.
 macro(rmm_set_program_rpath)
