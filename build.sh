@@ -482,35 +482,21 @@ python_suite_environment() {
   python_environment "$(python_suite_folder "$1")/environment" "${neighbours[@]}"
 }
 
-# Passes of g++ over machine instructions, after all that warn. With -O3 they take a sixth of the time, and nobody installs what a suite compiles.
-LATE_PASSES=(caller-saves combine-stack-adjustments compare-elim cprop-registers crossjumping cse-follow-jumps dse forward-propagate gcse
-  if-conversion if-conversion2 lra-remat move-loop-invariants peephole2 ree reorder-blocks rerun-cse-after-loop schedule-insns2 shrink-wrap
-  split-wide-types)
-
-# Prints the flags that leave them out, if the compiler has these passes.
-without_late_passes() {
-  local flags="${LATE_PASSES[*]/#/-fno-}"
-  # shellcheck disable=SC2086 # flags are words
-  if "${CXX:-c++}" $flags -x c++ -fsyntax-only /dev/null 2>/dev/null; then echo "$flags"; fi
-}
-
 # run_python_suite BACKEND: builds the Python package for cuda or sim, runs its tests, and notes how they ended.
 run_python_suite() {
-  local backend="$1" folder begin=$SECONDS status=passed arguments=() flags=""
+  local backend="$1" folder begin=$SECONDS status=passed arguments=(--config-settings=cmake.define.RMM_UNITE_TESTS=ON)
   folder="$(python_suite_folder "$backend")"
   if ! wants --all; then  # compiled quickly, with the tests that need no other package
     configure_quickly
-    arguments=(--config-settings=cmake.build-type=Debug --config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O0
-      --config-settings=cmake.define.RMM_UNITE_TESTS=ON "${QUICK_ARGUMENTS[@]/#-D/--config-settings=cmake.define.}")
-  else
-    flags="$(without_late_passes)"
+    arguments+=(--config-settings=cmake.build-type=Debug --config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O0
+      "${QUICK_ARGUMENTS[@]/#-D/--config-settings=cmake.define.}")
   fi
   say "=== python $backend"
   rm -rf "$folder/reports"
   mkdir -p "$folder/reports"
   if ! python_suite_environment "$backend"; then
     status="no environment: pip has to get ${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]}"
-  elif ! install_python_package "$backend" "$folder" "$flags" "${arguments[@]}"; then
+  elif ! install_python_package "$backend" "$folder" "" "${arguments[@]}"; then
     status="not built"
   else
     if wants --all; then check_distributions "$folder" || status=failed; fi

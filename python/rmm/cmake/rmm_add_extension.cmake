@@ -48,7 +48,7 @@ if(RMM_CUDA_BACKEND STREQUAL "sim")
   set_target_properties(rmm_python PROPERTIES RMM_LINK_SIMULATOR ON)
   target_link_libraries(rmm_python PRIVATE rmm_cudart_sim)
 endif()
-target_link_libraries(rmm_python PRIVATE rmm::rmm_compiled Python::Module)
+target_link_libraries(rmm_python PRIVATE rmm::rmm_compiled Python::Module $<TARGET_NAME_IF_EXISTS:rmm_late_passes>)
 # Debian's pyconfig.h includes the one of the target machine, which is not installed when cross-compiling. On machines of 64 bits, these
 # files do not differ in what the stable ABI needs.
 if(CMAKE_CROSSCOMPILING)
