@@ -6,7 +6,8 @@
 
 Public headers are compiled by each compiler in the standard with the same place in the list: what a header includes hardly depends
 on either, and the tests are built in all combinations. The headers in detail folders, and those that only forward to another
-header, are compiled once, by the first compiler. Where programs take names of other headers from a header, the file names them, too.
+header, are compiled once, by the first compiler, which does not compile that other header by itself again. Where programs take
+names of other headers from a header, the file names them, too.
 
 Without --isystem, looks for the folders of the CUDA toolkit in CUDAToolkit_ROOT, CUDA_HOME, CUDA_PATH, beside the nvcc on PATH,
 and in /usr/local/cuda. With --cache, a header that compiled without a warning is not compiled again until a header it includes changes.
@@ -98,12 +99,16 @@ def toolkit_folders() -> list[Path]:
     sys.exit("check_headers.py: no CUDA toolkit found; set CUDAToolkit_ROOT to its folder, or use --isystem")
 
 
+def forwards_to(header: str) -> str | None:
+    """Returns the header that `header` includes if it has no content of its own."""
+    code = re.sub(r"//[^\n]*", "", (INCLUDE / header).read_text(encoding="utf-8"))
+    match = re.fullmatch(r"\s*#pragma once\s*#include <(rmm/[^>]+)>\s*", code)
+    return match[1] if match else None
+
+
 def is_compiled_once(header: str) -> bool:
     """Whether one compilation of `header` is enough: it is not public, or has no content of its own."""
-    if "/detail/" in header:
-        return True
-    code = re.sub(r"//[^\n]*", "", (INCLUDE / header).read_text(encoding="utf-8"))
-    return bool(re.fullmatch(r"\s*#pragma once\s*#include <rmm/[^>]+>\s*", code))
+    return "/detail/" in header or forwards_to(header) is not None
 
 
 @lru_cache(maxsize=None)
@@ -122,8 +127,9 @@ def closure(header: str) -> frozenset[str]:
 
 
 def text_of(header: str) -> str:
-    """Returns a file that includes `header` alone, and uses the names that programs take from it."""
-    names = "".join(f"using {name};\n" for name in NAMES.get(header, "").split())
+    """Returns a file that includes `header` alone, and uses the names that programs take from it, and from the one it forwards to."""
+    wanted = {*NAMES.get(header, "").split(), *NAMES.get(forwards_to(header) or "", "").split()}
+    names = "".join(f"using {name};\n" for name in sorted(wanted))
     return f"#include <{header}>\nnamespace client {{\n{names}}}\n" if names else f"#include <{header}>\n"
 
 
@@ -159,6 +165,7 @@ def main() -> int:
         cached = set(json.loads(args.cache.read_text(encoding="utf-8")))
 
     once = {header for header in headers if is_compiled_once(header)}
+    forwarded = {forwards_to(header) for header in headers}  # the first compiler sees each of them through the other header
     work: list[tuple[str, list[str], str]] = []
     for compiler, std in zip(compilers, standards):
         if not shutil.which(compiler):
@@ -167,7 +174,7 @@ def main() -> int:
         command = [compiler, f"-std=c++{std}", *FLAGS, *([] if "clang" in compiler else FLAGS_OF_GCC), *DEFINITIONS, f"-I{INCLUDE}"]
         for folder in folders:
             command += ["-isystem", str(folder)]
-        wanted = [header for header in headers if header not in skipped and not (work and header in once)]
+        wanted = [header for header in headers if header not in skipped and header not in (once if work else forwarded)]
         work += [(header, command, key_of(header, command, version)) for header in wanted]
 
     def compile_alone(item: tuple[str, list[str], str]) -> str | None:
