@@ -33,6 +33,7 @@ for fault in faults:
         signal.alarm(int(seconds))
         if fault != "none":
             os.environ["CUDASIM_FAULT"] = fault
+        sys.argv = [program]
         runpy.run_path(program, run_name="__main__")
         sys.exit()
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), child)
