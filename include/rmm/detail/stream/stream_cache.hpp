@@ -315,17 +315,22 @@ class stream_cache {
     }
   }
 
-  /// Keeps a large block that the owner frees, in a call that the program makes on the stream, which does not capture. Returns false if
-  /// there is no place, if all kept blocks would have more than `most` bytes, if the cache is not often asked for this size, if it frees what
-  /// others allocate, or if the event that the block needs cannot be recorded.
-  [[nodiscard]] bool try_keep(void* ptr, std::size_t bytes, std::size_t most) noexcept
+  /// Whether the cache would keep a large block: it has a place, all kept blocks would have at most `most` bytes, the cache is often asked
+  /// for this size, and it does not free what others allocate.
+  [[nodiscard]] bool would_keep(std::size_t bytes, std::size_t most) const noexcept
   {
-    RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0);
     bool const is_frequent = detail::any_of(large_sizes_.begin(), large_sizes_.end(), [&](auto const& each) {
       return each.bytes == bytes && each.requests >= requests_before_keeping;
     });
     bool const has_place   = kept_count_ != most_kept_blocks && bytes <= most && kept_bytes_ <= most - bytes;
-    if (!is_frequent || !has_place || live_bytes_ < static_cast<std::int64_t>(bytes)) { return false; }
+    return is_frequent && has_place && live_bytes_ >= static_cast<std::int64_t>(bytes);
+  }
+
+  /// Keeps a large block that the owner frees, in a call that the program makes on the stream, which does not capture. Returns false if the
+  /// event that the block needs cannot be recorded. Requires would_keep().
+  [[nodiscard]] bool try_keep(void* ptr, std::size_t bytes) noexcept
+  {
+    RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0 && kept_count_ != most_kept_blocks);
     if (!is_lasting_ && !event_.try_record_running(name_.handle)) { return false; }
     if (!is_lasting_ && has_unfenced()) { note_fenced(); }
     kept_[kept_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};

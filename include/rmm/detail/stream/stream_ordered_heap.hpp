@@ -667,9 +667,9 @@ class basic_stream_ordered_heap {
   [[nodiscard]] bool try_keep(stream_cache* cache, void* ptr, std::size_t bytes) noexcept
   {
     if (cache == nullptr || !caches_.is_large(bytes) || caches_.most_kept() < bytes) { return false; }
-    if (!query_capture(cache->stream()).is_none() || !cache->is_current()) { return false; }
     cache_entered const inside{*cache};
-    return inside && cache->try_keep(ptr, bytes, caches_.most_kept());
+    if (!inside || !cache->would_keep(bytes, caches_.most_kept())) { return false; }
+    return query_capture(cache->stream()).is_none() && cache->is_current() && cache->try_keep(ptr, bytes);
   }
 
   /// Frees a block to its stream's store: a large block, or one of a thread that has no cache, because it ends or host memory ran out. The

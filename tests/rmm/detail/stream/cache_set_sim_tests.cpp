@@ -63,6 +63,29 @@ struct KeptBlocksSim : Stepped {
     return cudasim::calls("cudaEventRecord") + cudasim::calls("cudaEventQuery") + cudasim::calls("cudaStreamWaitEvent");
   }
 
+  /// Returns how often CUDA was asked about a stream.
+  [[nodiscard]] static std::uint64_t questions()
+  {
+    return cudasim::calls("cudaStreamIsCapturing") + cudasim::calls("cudaStreamGetId");
+  }
+
+  /// Returns how often the host waits for the device when a heap ends whose cache keeps a block that work of the stream still uses.
+  [[nodiscard]] std::uint64_t waits_when_a_heap_ends(rmm::cuda_stream_view on) const
+  {
+    std::uint64_t waits{};
+    {
+      device_heap ending{heap_size};
+      static_cast<void>(ending.allocate(1, other));
+      for (int i = 0; i < 20; ++i) {
+        void* const ptr = ending.allocate(large, on);
+        write(ptr, large, on);
+        ending.deallocate(ptr, large, on);
+      }
+      waits = cudasim::calls("cudaDeviceSynchronize");
+    }
+    return cudasim::calls("cudaDeviceSynchronize") - waits;
+  }
+
   [[nodiscard]] std::uint64_t synchronizations() const { return heap.figures().device_synchronizations; }
 
   void TearDown() override
@@ -338,19 +361,22 @@ TEST_F(KeptBlocksSim, AreFencedInSnapshotsIfTheirStreamMayEndWithoutNotice)
 
 TEST_F(KeptBlocksSim, OfAForeignStreamNeedNoWaitForTheDeviceWhenTheHeapEnds)
 {
+  EXPECT_EQ(waits_when_a_heap_ends(foreign_stream{}), 0U);
+}
+
+TEST_F(KeptBlocksSim, OfAForeignStreamAreNotAskedForIfTheirSizeIsRare)
+{
   foreign_stream const foreign;
-  std::uint64_t waits{};
-  {
-    device_heap ending{heap_size};
-    static_cast<void>(ending.allocate(1, other));
-    for (int i = 0; i < 20; ++i) {
-      void* const ptr = ending.allocate(large, foreign);
-      write(ptr, large, foreign);
-      ending.deallocate(ptr, large, foreign);
-    }
-    waits = cudasim::calls("cudaDeviceSynchronize");
-  }
-  EXPECT_EQ(cudasim::calls("cudaDeviceSynchronize"), waits);
+  use_often(foreign);
+  auto const free_and_count = [&](std::size_t bytes) {
+    void* const ptr  = heap.allocate(bytes, foreign);
+    auto const asked = questions();
+    heap.deallocate(ptr, bytes, foreign);
+    return questions() - asked;
+  };
+  EXPECT_EQ(free_and_count(large), 2U);    // whether it captures, and its id
+  EXPECT_EQ(free_and_count(2 * MiB), 2U);  // no more, where a store takes it
+  EXPECT_EQ(free_and_count(too_large), 2U);
 }
 
 TEST_F(KeptBlocksSim, OfAForeignStreamGoToAStoreWithTheNextLargeFree)
@@ -609,21 +635,7 @@ TEST_F(KeptBlocksSim, StayFreeIfNoEventCanBeRecorded)
   EXPECT_EQ(synchronizations(), 1U);
 }
 
-TEST_F(KeptBlocksSim, AreWaitedForWhenTheHeapEnds)
-{
-  std::uint64_t waits{};
-  {
-    device_heap ending{heap_size};
-    static_cast<void>(ending.allocate(1, other));
-    for (int i = 0; i < 20; ++i) {
-      void* const ptr = ending.allocate(large, stream);
-      write(ptr, large, stream);
-      ending.deallocate(ptr, large, stream);
-    }
-    waits = cudasim::calls("cudaDeviceSynchronize");
-  }
-  EXPECT_EQ(cudasim::calls("cudaDeviceSynchronize"), waits + 1);
-}
+TEST_F(KeptBlocksSim, AreWaitedForWhenTheHeapEnds) { EXPECT_EQ(waits_when_a_heap_ends(stream), 1U); }
 
 struct KeptBlocksOnTwoDevicesSim : Stepped {
   KeptBlocksOnTwoDevicesSim() { begin(0, 2); }
@@ -654,6 +666,35 @@ TEST_F(KeptBlocksOnTwoDevicesSim, AreWaitedForOnTheDeviceOfTheirStream)
     write(whole, heap_size - MiB, near, "new owner");  // the ordering checker looks
     EXPECT_EQ(heap.figures().device_synchronizations, 1U);
     EXPECT_EQ(heap.figures().upstream_blocks, 1U);
+  }
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  far.reset();
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+TEST_F(KeptBlocksOnTwoDevicesSim, OfAForeignStreamMayBeFreedWithAnotherDeviceCurrent)
+{
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+  std::optional<foreign_stream> far{std::in_place};
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  {
+    rmm::cuda_stream const near;
+    device_heap heap{heap_size};
+    static_cast<void>(heap.allocate(1, near));
+    for (int i = 0; i < 20; ++i) { heap.deallocate(heap.allocate(large, *far), large, *far); }
+    void* const kept  = heap.allocate(large, *far);
+    auto const cached = heap.figures().cached_bytes;
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    write(kept, large, *far, "old owner");
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    heap.deallocate(kept, large, *far);
+    EXPECT_EQ(heap.figures().cached_bytes, cached + large);
+    auto const whole_bytes = heap.figures().largest_free_bytes;
+    void* const whole      = heap.try_allocate(whole_bytes, near);
+    ASSERT_EQ(whole, kept);
+    write(whole, whole_bytes, near, "new owner");  // the ordering checker looks
+    EXPECT_EQ(heap.figures().device_synchronizations, 0U);
   }
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   far.reset();
