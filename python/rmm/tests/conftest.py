@@ -331,8 +331,8 @@ def started_programs(
     its own if it tests imports or the end of a process, or shares memory with another process. It may compare what frameworks
     count with what they had counted before.
     Programs with a turn share it, too: the first one waits for it, and the others run in it, with their `begin`.
-    Programs that share start first, then those whose marker says `takes_long=True` or whose module does, so that none of
-    them runs alone at the end.
+    Programs that share start first, then those with a turn, because others wait until these have begun, then those whose marker
+    says `takes_long=True` or whose module does, so that none of them runs alone at the end.
     """
     tests = [test for test in request.session.items if isinstance(test, pytest.Function) and not is_skipped(test)]
     shared = {test.module for test in tests if uses(test, "done_for_module")}
@@ -359,7 +359,7 @@ def started_programs(
         start = programs.prepare_together if has_turn else programs.submit_together
         started |= dict.fromkeys(arguments, start(arguments, folder, reason, dict(environment)))
     tests = [test for test in tests if not shares(test)]
-    for test in sorted(tests, key=lambda test: (has_a_turn(test), not takes_long(test))):
+    for test in sorted(tests, key=lambda test: (not has_a_turn(test), not takes_long(test))):
         started[test.nodeid] = (programs.prepare if has_a_turn(test) else programs.submit)(
             arguments_of(test),
             tmp_path_factory.mktemp("program"),

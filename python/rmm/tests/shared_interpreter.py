@@ -51,6 +51,7 @@ def end() -> None:
         rmm._cuda.gpu.setDevice(0)
         rmm.reinitialize()
         gc.collect()
+    gc.freeze()  # what is left is mostly modules, which the collections of later programs can skip
     sys.stdout.flush()
     sys.stderr.flush()
 
