@@ -7,6 +7,8 @@
 #include "owner_pattern.cuh"
 
 #include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/device_scalar.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/cached_memory_resource.hpp>
 #include <rmm/mr/cuda_async_memory_resource.hpp>
@@ -86,6 +88,37 @@ TEST_F(OwnerPattern, HoldsOnAPoolWhoseCachesKeepLargeBlocks)
   RecordProperty("steps", std::to_string(seen.steps));
   EXPECT_EQ(mr.figures().live_bytes, 0U);
   EXPECT_GT(mr.figures().put_together, 0U);
+}
+
+TEST_F(OwnerPattern, HoldsWhereAnotherStreamTakesAKeptBlock)
+{
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda_, 1024 * MiB, 1024 * MiB};
+  rmm::device_scalar<unsigned long long> foreign{0, rmm::cuda_stream_default, &cuda_};
+  rmm::cuda_stream const other;
+  mr.deallocate(mr.allocate(256, other), 256, other);  // the only cache would keep all blocks
+  cudaStream_t raw{};
+  ASSERT_EQ(cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking), cudaSuccess);
+  rmm::test::owned_block kept{nullptr, 3 * MiB / 2, rmm::cuda_stream_view{raw}, 1};
+  for (int i = 0; i < 100; ++i) {  // a frequent size
+    kept.ptr = mr.allocate(kept.bytes, kept.stream);
+    mr.deallocate(kept.ptr, kept.bytes, kept.stream);
+  }
+  kept.ptr = mr.allocate(kept.bytes, kept.stream);
+  kept.fill();
+  kept.verify(foreign.data());  // loads the kernels
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  rmm::test::delay_kernel<<<1, 1, 0, raw>>>(100'000'000);
+  kept.verify(foreign.data());
+  mr.deallocate(kept.ptr, kept.bytes, kept.stream);
+
+  rmm::test::owned_block all{mr.allocate(1024 * MiB, other), 1024 * MiB, other, 2};
+  all.fill();
+  all.verify(foreign.data());
+  EXPECT_EQ(cudaStreamQuery(raw), cudaErrorNotReady);  // nothing waited on the host
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(foreign.value(rmm::cuda_stream_default), 0U);
+  EXPECT_EQ(cudaStreamDestroy(raw), cudaSuccess);
+  mr.deallocate(all.ptr, all.bytes, other);
 }
 
 TEST_F(OwnerPattern, HoldsOnAnArena)

@@ -27,4 +27,15 @@ static __global__ void verify_kernel(std::uint32_t const* words,
   }
 }
 
+/// Takes this time.
+static __global__ void delay_kernel(std::uint64_t nanoseconds)
+{
+  auto const now = [] {
+    std::uint64_t time{};
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+    return time;
+  };
+  for (auto const begin = now(); now() - begin < nanoseconds;) {}
+}
+
 }  // namespace rmm::test

@@ -4,6 +4,7 @@
 #include "simulated.hpp"
 
 #include <rmm/aligned.hpp>
+#include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/detail/stream/stream_ordered_heap_validation.hpp>
@@ -20,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 /// A machine in stepped mode, under the ordering checker.
 struct Stepped : Simulated {
@@ -67,6 +69,18 @@ class device_heap : private rmm::mr::detail::recovery_rungs {
   }
 
   void deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) { heap_.deallocate(ptr, bytes, stream); }
+
+  /// Uses blocks of many sizes from 1 to 8 MiB until memory is ample, so that caches serve such blocks (cache_set::note_scarcity()). Requires
+  /// a heap of at least 512 MiB that is mostly free.
+  void make_ample()
+  {
+    std::vector<rmm::cuda_stream> const streams(2);
+    for (std::size_t i = 0; i != 1500; ++i) {
+      auto const bytes  = (std::size_t{1} << 20) + 256 * (1 + i * 7919 % 28000);
+      auto const& where = streams[i % 2];
+      deallocate(try_allocate(bytes, where), bytes, where);
+    }
+  }
 
   [[nodiscard]] rmm::detail::stream_ordered_heap& heap() noexcept { return heap_; }
   [[nodiscard]] rmm::heap_figures figures() const { return heap_.figures(); }

@@ -11,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -30,6 +31,9 @@ class owned_event {
     RMM_CUDA_TRY(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
   }
 
+  /// No event, for a place that gets one later.
+  explicit owned_event(std::nullptr_t) noexcept {}
+
   owned_event(owned_event&& other) noexcept : event_{std::exchange(other.event_, nullptr)}, device_{other.device_} {}
   owned_event& operator=(owned_event&& other) noexcept
   {
@@ -44,6 +48,8 @@ class owned_event {
   {
     if (event_ != nullptr) { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaEventDestroy(event_)); }
   }
+
+  explicit operator bool() const noexcept { return event_ != nullptr; }
 
   /// Returns the device that was passed to the constructor; -1 if none was.
   [[nodiscard]] int device() const noexcept { return device_; }

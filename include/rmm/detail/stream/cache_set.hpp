@@ -47,13 +47,14 @@ namespace detail {
 ///
 /// While there is one cache, it holds everything. With more caches, large blocks go past them (is_large()), and a cache that holds more
 /// than its share is flushed. While free memory is scarce, all but small blocks go past caches. Otherwise a cache would cut them from its
-/// own large ranges, which others need whole, even if a smaller range fits elsewhere. A cache retires when its thread or stream ends: its
-/// memory moves to the shared free lists.
+/// own large ranges, which others need whole, even if a smaller range fits elsewhere. While memory is ample, caches serve larger blocks,
+/// too, without the lock: that such blocks pack worse does not matter then. A cache retires when its thread or stream ends: its memory
+/// moves to the shared free lists.
 ///
 /// Invariants:
 ///  S1  each cache is listed once, at its place(). Its owner finds it only while it is listed
-///  S2  the limits follow from block_bytes(), the number of caches, and whether memory is scarce or plenty
-///  S3  ended_ counts the listed caches whose stream has ended
+///  S2  the limits follow from block_bytes(), the number of caches, and whether memory is scarce, plenty or ample
+///  S3  ended_ counts the listed caches whose stream has ended, noted_live_ the live bytes that they have noted
 ///  S4  while no_run_of_ is not no_limit, all caches are closed, and no run of neighbours in the heap, with or without events, has so many
 ///      bytes: none had when a search ended, and no memory was freed or added since
 ///
@@ -214,6 +215,12 @@ class basic_cache_set {
     return bytes > large_.load(std::memory_order_relaxed);
   }
 
+  /// Whether a block is so large that calls for it ask whether the stream captures, even if no capture is announced.
+  [[nodiscard]] bool asks_for_captures_of(std::size_t bytes) const noexcept
+  {
+    return bytes > asks_above_.load(std::memory_order_relaxed);
+  }
+
   /// Returns the bytes of large blocks that a cache may keep: none unless memory is plenty, and none in the only cache, which holds all.
   [[nodiscard]] std::size_t most_kept() const noexcept { return most_kept_.load(std::memory_order_relaxed); }
 
@@ -243,12 +250,19 @@ class basic_cache_set {
     return cache.ranges().count() > most_ranges_.load(std::memory_order_relaxed);
   }
 
-  /// Decides whether free memory is scarce: from when the stores have less than 1/8 of all memory until they have more than 3/8; and whether
-  /// it is plenty: from when they have 1/2 of all memory until they have less than 3/8. While it is scarce, blocks above 1/65536 of the
-  /// pool, but at least 64 KiB and at most 256 KiB, go past caches.
-  /// Cost  adds up at most 16 stores a call on average: if the heap has more, only each n-th call adds them up.
-  void note_scarcity() noexcept
+  /// Decides for a request of `asker`, which may be null, whether free memory is scarce: from when the stores have less than 1/8 of all memory
+  /// until they have more than 3/8. While it is scarce, blocks above 1/65536 of the pool, but at least 64 KiB and at most 256 KiB, go past
+  /// caches. It is plenty from when the stores have 1/2 of all memory until they have less than 3/8. It is ample once live blocks, as far as
+  /// noted, have had at most 3/16 of it in so many searches in a row that the program will hardly need more soon, until they have more than 1/4. Then only blocks
+  /// above 1/64 of the pool, or half of a cache's share, go past caches.
+  /// Cost  adds up at most 4 stores a call on average: if the heap has more, only each n-th call adds them up.
+  void note_scarcity(stream_cache* asker) noexcept
   {
+    ++requests_since_sum_;
+    if (asker != nullptr) {
+      requests_since_sum_ += asker->take_kept_hits();
+      note_live(asker, 0);
+    }
     if (auto const stores = shared_.stores().size(); stores > stores_a_call) {
       if (++calls_since_sum_ * stores_a_call < stores) { return; }
       calls_since_sum_ = 0;
@@ -257,9 +271,15 @@ class basic_cache_set {
     auto const stored = shared_.fenced_bytes();
     bool const scarce = is_scarce_ ? stored <= most_eighths_if_scarce * eighth : stored < eighth && is_shared();
     bool const plenty = stored >= (is_plenty_ ? most_eighths_if_scarce : eighths_of_plenty) * eighth;
-    if (scarce == is_scarce_ && plenty == is_plenty_) { return; }
+    auto const little = block_bytes() / 16 * (is_ample_ ? most_sixteenths_if_ample : sixteenths_before_ample);
+    bool const much   = noted_live_ + live_elsewhere_ <= static_cast<std::int64_t>(little);
+    auto const more   = std::exchange(requests_since_sum_, 0);
+    requests_if_much_ = much ? detail::min(requests_if_much_ + more, requests_before_ample) : 0;
+    bool const ample  = requests_if_much_ == requests_before_ample;
+    if (scarce == is_scarce_ && plenty == is_plenty_ && ample == is_ample_) { return; }
     is_scarce_ = scarce;
     is_plenty_ = plenty;
+    is_ample_  = ample;
     set_limits();
   }
 
@@ -277,7 +297,10 @@ class basic_cache_set {
     if (left == 0) { return; }
     eager_fences_left_.store(left - 1, std::memory_order_relaxed);
     if (left == 1) {
-      limits_.most_unfenced_bytes.store(most_unfenced(block_bytes(), is_shared()), std::memory_order_relaxed);
+      auto const bytes  = block_bytes();
+      bool const shared = is_shared();
+      limits_.most_unfenced_bytes.store(most_unfenced(bytes, shared), std::memory_order_relaxed);
+      limits_.most_unfenced_of_young.store(most_unfenced_of_young(bytes, shared), std::memory_order_relaxed);
     }
   }
 
@@ -423,11 +446,12 @@ class basic_cache_set {
   /// Moves the large blocks that a cache keeps to the store of its stream, behind one new fence. Returns false, and moves none, if the cache
   /// keeps none, or if the fence or host memory for it cannot be had. The owner calls it, in a call that the program makes on the stream;
   /// or another thread, while the cache is closed and its stream cannot end.
-  bool give_kept(stream_cache& cache, cudaStream_t stream) noexcept
+  bool give_kept(stream_cache& cache, cudaStream_t stream, bool is_owner) noexcept
   {
     if (cache.kept_count() == 0) { return false; }
     auto* const store = shared_.find_or_make(cache.identity(), cache.device());
-    if (store == nullptr || !store->try_make_room(cache.kept_count()) || !shared_.try_add_fence(*store, stream)) {
+    if (store == nullptr || !store->try_make_room(cache.kept_count()) ||
+        !shared_.try_add_fence(*store, stream, is_owner ? &cache : nullptr)) {
       return false;
     }
     give_kept_to(*store, cache);
@@ -451,6 +475,7 @@ class basic_cache_set {
   void flush(stream_cache& cache) noexcept
   {
     auto& ranges = cache.ranges();
+    note_live(&cache, 0);
     if (cache.is_flushing() || has_too_many(cache) || shared_.is_behind()) { shared_.poll(polls_in_passing); }
     if (!has_to_flush(cache)) { return; }
     cache.set_flushing(flushes_all(cache));
@@ -458,7 +483,9 @@ class basic_cache_set {
     auto* const store               = shared_.find_or_make(cache.identity(), cache.device());
     auto const most                 = detail::min(ranges.count(), most_moved);
     [[maybe_unused]] auto const all = ranges.total_bytes() + (store != nullptr ? store->ranges().total_bytes() : 0);
-    if (store == nullptr || !store->try_make_room(most) || !shared_.try_add_fence(*store, cache.stream())) { return; }
+    if (store == nullptr || !store->try_make_room(most) || !shared_.try_add_fence(*store, cache.stream(), &cache)) {
+      return;
+    }
     if (ranges.count() > most && store->ranges().count() <= most && store->try_take_all_of(ranges, limits_.seams())) {
       cache.set_flushing(false);
     } else if (cache.is_flushing()) {
@@ -552,8 +579,9 @@ class basic_cache_set {
       next_asked_       = which.place(i, caches_.size());
       auto const& cache = caches_[next_asked_];
       if (cache.get() == who.cache) { continue; }
+      noted_live_ += cache->note_live();
       bool const same_stream = who.is_of_stream(cache->identity());
-      if (same_stream) { static_cast<void>(give_kept(*cache, who.stream)); }  // then step 6 of the search finds it
+      if (same_stream) { static_cast<void>(give_kept(*cache, who.stream, false)); }  // for step 6 of the search
       if (same_stream && cache->has_unfenced()) { static_cast<void>(cache->fence(who.stream)); }
       auto& ranges            = cache->ranges();
       taken_range const taken = take_from(*cache, bytes);  // not `auto`: nvcc 13 would misread {taken.begin, bytes}
@@ -588,7 +616,7 @@ class basic_cache_set {
     bool is_newest = false;  // whether the cache's event is newer than those of its stream's store
     if (is_alive || is_legacy_stream(cache.stream())) {
       device_scope const on_device{cache.device()};  // the handle of a default stream names that of the current one
-      static_cast<void>(give_kept(cache, cache.stream()));
+      static_cast<void>(give_kept(cache, cache.stream(), false));
       is_newest = cache.fence(cache.stream());
     }
     cache.empty_stacks();
@@ -601,6 +629,7 @@ class basic_cache_set {
       if (store == nullptr || !store->try_add_unfenced(range)) { shared_.lose(range, devices_of_unfenced(cache)); }
     });
     live_elsewhere_ += cache.live_bytes();
+    noted_live_ -= cache.noted_live();
     cache.return_spare_claims();
     if (cache.has_ended()) { ended_.fetch_sub(1, std::memory_order_relaxed); }
     auto const at = cache.place();
@@ -635,7 +664,8 @@ class basic_cache_set {
   {
     if (bytes < 0) { forget_no_run(); }
     if (cache != nullptr) {
-      cache->note_live(bytes);
+      cache->add_live(bytes);
+      noted_live_ += cache->note_live();
     } else {
       live_elsewhere_ += bytes;
     }
@@ -657,35 +687,40 @@ class basic_cache_set {
   }
 
  private:
-  static constexpr std::size_t most_moved             = shared_free_lists::most_moved;
-  static constexpr std::size_t most_refilled          = 1024;  // where there is one cache
-  static constexpr std::size_t stack_shortening       = 16;
-  static constexpr std::size_t polls_in_passing       = 4;   // with each cache that may leave an event
-  static constexpr std::size_t most_asked             = 32;  // caches, before all are closed
-  static constexpr std::size_t most_thread_caches     = 4096;
-  static constexpr unsigned eager_fences              = 4096;
-  static constexpr std::size_t largest_refill         = std::size_t{8} << 20;
-  static constexpr std::size_t most_unfenced_alone    = std::size_t{16} << 20;
-  static constexpr std::size_t least_large            = std::size_t{1} << 20;
-  static constexpr std::size_t most_large_if_scarce   = std::size_t{256} << 10;
-  static constexpr std::size_t most_eighths_if_scarce = 3;
-  static constexpr std::size_t eighths_of_plenty      = 4;   // until there are fewer than most_eighths_if_scarce
-  static constexpr std::size_t stores_a_call          = 16;  // whose bytes are added up
-  static constexpr std::size_t ranges_in_all          = 16384;
-  static constexpr std::size_t ranges_in_each         = 2048;
-  static constexpr std::size_t most_ranges_in_all     = 65536;  // where that leaves each cache least_ranges
-  static constexpr std::size_t least_ranges           = 256;
+  static constexpr std::size_t most_moved               = shared_free_lists::most_moved;
+  static constexpr std::size_t most_refilled            = 1024;  // where there is one cache
+  static constexpr std::size_t stack_shortening         = 16;
+  static constexpr std::size_t polls_in_passing         = 4;   // with each cache that may leave an event
+  static constexpr std::size_t most_asked               = 32;  // caches, before all are closed
+  static constexpr std::size_t most_thread_caches       = 4096;
+  static constexpr unsigned eager_fences                = 4096;
+  static constexpr std::size_t largest_refill           = std::size_t{8} << 20;
+  static constexpr std::size_t most_unfenced_alone      = std::size_t{16} << 20;
+  static constexpr std::size_t least_large              = std::size_t{1} << 20;
+  static constexpr std::size_t most_large_if_scarce     = std::size_t{256} << 10;
+  static constexpr std::size_t most_eighths_if_scarce   = 3;
+  static constexpr std::size_t eighths_of_plenty        = 4;  // until there are fewer than most_eighths_if_scarce
+  static constexpr std::size_t requests_before_ample    = 1024;
+  static constexpr std::size_t sixteenths_before_ample  = 3;
+  static constexpr std::size_t most_sixteenths_if_ample = 4;
+  static constexpr std::size_t stores_a_call            = 4;  // whose bytes are added up
+  static constexpr std::size_t ranges_in_all            = 16384;
+  static constexpr std::size_t ranges_in_each           = 2048;
+  static constexpr std::size_t most_ranges_in_all       = 65536;  // where that leaves each cache least_ranges
+  static constexpr std::size_t least_ranges             = 256;
 
   /// Whether S1 and S3 hold, and what S2 says without numbers; O(caches).
   [[nodiscard]] bool is_listing_right() const noexcept
   {
     std::size_t ended{};
+    std::int64_t noted_live{};
     for (std::size_t at = 0; at != caches_.size(); ++at) {
       if (caches_[at]->place() != at) { return false; }  // S1
       ended += caches_[at]->has_ended() ? 1U : 0U;
+      noted_live += caches_[at]->noted_live();
     }
     auto const most_ranges = most_ranges_.load(std::memory_order_relaxed);
-    return ended == ended_.load(std::memory_order_relaxed) &&                                                 // S3
+    return ended == ended_.load(std::memory_order_relaxed) && noted_live == noted_live_ &&                    // S3
            is_shared() == (caches_.size() > 1) && is_shared() == (most_ranges != range_set::no_limit) &&      // S2
            refill_bytes_ <= block_bytes() / 1024 && share_.load(std::memory_order_relaxed) <= block_bytes();  // S2
   }
@@ -699,6 +734,13 @@ class basic_cache_set {
   {
     detail::spinning_mutex_lock const lock{caches.mutex_};
     caches.retire(cache, is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream())));
+  }
+
+  /// Ends ample memory when a second cache comes: the first one has not noted what is live.
+  void note_much_is_live() noexcept
+  {
+    is_ample_         = false;
+    requests_if_much_ = 0;
   }
 
   /// Notes that memory has come, or that a cache is open. Seldom writes: each call of another thread would miss the cache line.
@@ -739,6 +781,7 @@ class basic_cache_set {
       caches_.push_back(std::move(made));
       forget_no_run();
       cache->set_place(caches_.size() - 1);
+      if (caches_.size() == 2) { note_much_is_live(); }
       set_limits();
       undo.dismiss();
       RMM_ASSERT_EXPENSIVE(is_listing_right());
@@ -816,6 +859,12 @@ class basic_cache_set {
     return detail::max(bytes / 128, alone);
   }
 
+  /// As most_unfenced(), for a stream that may end soon, without notice. Then these frees wait for a synchronisation.
+  [[nodiscard]] static std::size_t most_unfenced_of_young(std::size_t bytes, bool shared) noexcept
+  {
+    return detail::min(most_unfenced(bytes, shared), detail::max(bytes / 1024, least_large));
+  }
+
   /// In how many ranges each of so many caches may keep its memory. Each search looks at all of them.
   [[nodiscard]] static std::size_t most_ranges(std::size_t caches) noexcept
   {
@@ -831,15 +880,20 @@ class basic_cache_set {
     bool const eager  = eager_fences_left_.load(std::memory_order_relaxed) != 0;
     auto const large_if_scarce =
       detail::clamp(align_down(bytes / 65536, heap_granule), small_block_limit, most_large_if_scarce);
-    auto const large = scarce ? large_if_scarce : detail::max(bytes / 1024, least_large);
+    auto const share          = shared ? bytes / (4 * caches_.size()) : bytes;
+    auto const usual          = detail::max(bytes / 1024, least_large);
+    auto const large_if_ample = detail::max(detail::min(bytes / 64, share / 2), usual);
+    auto const large          = scarce ? large_if_scarce : is_ample_ ? large_if_ample : usual;
+    asks_above_.store(shared ? detail::min(large, usual) : range_set::no_limit, std::memory_order_relaxed);
     // With many caches, blocks that threads hand round have no free neighbours in their cache. As ranges they would need much host memory.
     limits_.scarce_bytes.store(shared ? 0 : bytes / 2, std::memory_order_relaxed);
     limits_.most_unfenced_bytes.store(eager ? 0 : most_unfenced(bytes, shared), std::memory_order_relaxed);
+    limits_.most_unfenced_of_young.store(eager ? 0 : most_unfenced_of_young(bytes, shared), std::memory_order_relaxed);
     limits_.most_unused_stores = 8 + caches_.size();
     limits_.most_run_bytes.store(bytes / 1024, std::memory_order_relaxed);
     // Smaller than the ranges that has_large_range() finds, so that a refill is not flushed at once.
     refill_bytes_ = detail::min(align_down(bytes / 1024, heap_granule), scarce ? 2 * large_if_scarce : largest_refill);
-    share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
+    share_.store(share, std::memory_order_relaxed);
     share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
     most_ranges_.store(shared ? most_ranges(caches_.size()) : range_set::no_limit, std::memory_order_relaxed);
     auto const kept = shared && is_plenty_ ? detail::min(bytes / 256, bytes / (8 * caches_.size())) : 0;
@@ -856,6 +910,7 @@ class basic_cache_set {
   std::atomic<std::size_t> share_{0};  // what a cache may keep
   std::atomic<std::size_t> share_of_consumer_{0};
   std::atomic<std::size_t> most_ranges_{range_set::no_limit};  // ... and in how many ranges
+  std::atomic<std::size_t> asks_above_{range_set::no_limit};   // bytes of a block
   std::atomic<std::size_t> most_kept_{0};                      // bytes of large blocks that a cache may keep
   std::atomic<unsigned> eager_fences_left_{0};                 // until then each free on a stream is fenced
   detail::spinning_mutex& mutex_;
@@ -872,6 +927,10 @@ class basic_cache_set {
   std::size_t refill_bytes_{};
   bool is_scarce_{false};
   bool is_plenty_{false};
+  bool is_ample_{false};
+  std::int64_t noted_live_{};  // of all caches, as it was when their owners last had the lock, or others took from them
+  std::size_t requests_since_sum_{};
+  std::size_t requests_if_much_{};  // in a row
   std::size_t calls_since_sum_{};
   std::uint64_t taken_from_others_{};
   std::size_t no_run_of_{range_set::no_limit};  // S4

@@ -306,7 +306,7 @@ class basic_free_sets {
   /// Fences all memory of a cache, on its stream. What cannot be fenced stays as it is.
   void fence_all_of(stream_cache& cache, cudaStream_t stream) const noexcept
   {
-    static_cast<void>(caches_.give_kept(cache, stream));
+    static_cast<void>(caches_.give_kept(cache, stream, false));
     if (cache.has_unfenced()) { static_cast<void>(cache.fence(stream)); }
   }
 

@@ -30,7 +30,8 @@ namespace detail {
 /// Invariants:
 ///  F1  fences have ascending numbers without a gap, up to newest(); any stream may use memory with an epoch below that of the first
 ///  F2  no epoch is above newest(), except in the idle store; nor is least_epoch_
-///  F3  the event of a fence was recorded after the events of all fences below it: a wait for one is a wait for all of them
+///  F3  the event of a fence was recorded after the events of all fences below it that are not reached: a wait for one is a wait for all of
+///      them
 ///  F4  fewer than half of the fences that are noted are dropped ones
 ///  F5  no unfenced range is empty
 ///
@@ -92,9 +93,13 @@ class basic_free_store {
   /// Gets room for `more` ranges. Returns false if host memory runs out.
   [[nodiscard]] bool try_make_room(std::size_t more) noexcept { return ranges_.try_reserve(ranges_.count() + more); }
 
-  /// Adds a fence. Its event was recorded on this store's stream after the events of all earlier fences. Returns false, and leaves the
-  /// event with the caller, if host memory runs out.
-  [[nodiscard]] bool try_add_fence(owned_event& event) noexcept
+  /// Whether an event that the owner of `cache` has recorded on this store's stream without the lock can be the next fence (F3). That is
+  /// so if the newest fence is also from that cache: then its owner added it in an earlier call.
+  [[nodiscard]] bool can_follow(void const* cache) const noexcept { return !has_fences() || newest_is_from_ == cache; }
+
+  /// Adds a fence. Its event was recorded on this store's stream as F3 demands. Returns false, and leaves the
+  /// event with the caller, if host memory runs out. `from`: the cache whose owner calls it, for can_follow(); it is only compared.
+  [[nodiscard]] bool try_add_fence(owned_event& event, void const* from = nullptr) noexcept
   {
     try {
       fences_.emplace_back(newest_ + 1, std::move(event));  // moves the event once there is memory for the fence
@@ -102,6 +107,7 @@ class basic_free_store {
       return false;
     }
     ++newest_;
+    newest_is_from_ = from;
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_free_store>(ranges_.count() + fences_.size()) || check_invariants());
     return true;
   }
@@ -218,6 +224,7 @@ class basic_free_store {
   int device_;
   range_set ranges_;
   std::uint64_t newest_{};
+  void const* newest_is_from_{};
   std::uint64_t least_epoch_{};  // no range has a lower epoch, whatever is noted in the set
   std::vector<fence> fences_;    // a queue behind the dropped fences; std::deque would add 2,200 lines to the header
   std::size_t dropped_{};        // at the beginning of fences_, and without an event; never all of them

@@ -67,7 +67,7 @@ class basic_memory_search {
     if (knows_no_run_of(bytes)) { return nullptr; }
     caches_.reopen(who.cache);
     if (who.cache != nullptr) { caches_.flush_beyond_share(*who.cache); }
-    caches_.note_scarcity();
+    caches_.note_scarcity(who.cache);
     auto* own = shared_.find(who.identity);
     if (own != nullptr) { shared_.fence_left(*own, who.stream); }
     bool const through_cache = who.cache != nullptr && !caches_.is_large(bytes);
@@ -82,7 +82,7 @@ class basic_memory_search {
     if (!through_cache) { taken = take_exact_own(bytes, own); }                                // 2
     if (!through_cache && !taken) {
       shared_.poll(polls);
-      if (who.cache != nullptr && caches_.give_kept(*who.cache, who.stream)) { own = shared_.find(who.identity); }
+      if (who.cache != nullptr && caches_.give_kept(*who.cache, who.stream, true)) { own = shared_.find(who.identity); }
       taken = shared_.take_own_or_idle(bytes, own);  // 2
       if (!taken && who.cache != nullptr) {
         if (void* const ptr = caches_.take_coalesced(*who.cache, bytes)) { return ptr; }  // 3: has claimed for itself
@@ -187,7 +187,7 @@ class basic_memory_search {
       refilled = caches_.refill(cache, shared_.idle(), bytes);
     }
     if (!refilled) {
-      if (caches_.give_kept(cache, who.stream)) { own = shared_.find(who.identity); }
+      if (caches_.give_kept(cache, who.stream, true)) { own = shared_.find(who.identity); }
       refilled = caches_.refill_from_own(cache, own, bytes);
     }
     void* const ptr = refilled ? caches_.take(cache, bytes) : nullptr;

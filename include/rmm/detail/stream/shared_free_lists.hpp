@@ -70,8 +70,8 @@ class shared_free_lists {
   {
     if (identity == 0) { return nullptr; }
     auto const found =
-      detail::find_if(stores_.begin(), stores_.end(), [&](auto const& store) { return store->identity() == identity; });
-    return found == stores_.end() ? nullptr : found->get();
+      detail::find_if(identities_.begin(), identities_.end(), [&](auto const each) { return each == identity; });
+    return found == identities_.end() ? nullptr : stores_[static_cast<std::size_t>(found - identities_.begin())].get();
   }
 
   /// Returns the store of a stream, and makes one if there is none. Null if the stream is unknown, or host memory runs out.
@@ -89,7 +89,9 @@ class shared_free_lists {
     RMM_ASSERT(identity != 0);  // L5
     try {
       drop_empty();
+      identities_.reserve(stores_.size() + 1);
       stores_.push_back(detail::make_owned<free_store>(identity, device));
+      identities_.push_back(identity);
     } catch (std::exception const&) {
       return nullptr;
     }
@@ -99,15 +101,31 @@ class shared_free_lists {
 
   // --- events ---
 
-  /// Records a fence for `store` on its own stream, in a call that the program makes with `stream`.
-  [[nodiscard]] bool try_add_fence(free_store& store, cudaStream_t stream) noexcept
+  /// Records a fence for `store` on its own stream, in a call that the program makes with `stream`. `from`: the caller's cache, or null.
+  [[nodiscard]] bool try_add_fence(free_store& store, cudaStream_t stream, void const* from = nullptr) noexcept
   {
     try {
       owned_event event = take_spare_event(store.device());
-      return event.try_record(stream) && store.try_add_fence(event);
+      return event.try_record(stream) && store.try_add_fence(event, from);
     } catch (std::exception const&) {
       return false;
     }
+  }
+
+  /// Adds a fence for memory that `who` frees to the store of its stream. `is_recorded`: whether the owner of the caller's cache has
+  /// recorded its next event for that. If that cannot be the next fence, records one here.
+  [[nodiscard]] bool try_add_fence_of(asker const& who, free_store& store, bool is_recorded) noexcept
+  {
+    bool const can_follow = store.can_follow(who.cache);
+    if (who.cache != nullptr) { who.cache->set_records_next(can_follow); }
+    if (!is_recorded || !can_follow) { return try_add_fence(store, who.stream, who.cache); }
+    auto& event = who.cache->next_event();
+    if (!store.try_add_fence(event, who.cache)) { return false; }
+    if (auto const spare = spare_event_of(store.device()); spare != spare_events_.rend()) {
+      event = take_spare_event(spare);
+    }
+    RMM_ASSERT(store.can_follow(who.cache));
+    return true;
   }
 
   /// Fences memory that ended threads have left unfenced in a stream's store, in a call that the program makes with that stream.
@@ -246,6 +264,7 @@ class shared_free_lists {
   void clear() noexcept
   {
     stores_.clear();
+    identities_.clear();
     idle_.ranges().clear();
     limits_.reserve.take([](address_range) { return true; });
     RMM_ASSERT(idle_.is_empty() && limits_.reserve.waiting() == 0);
@@ -284,6 +303,7 @@ class shared_free_lists {
       auto const& store = *stores_[at];
       if (!store.is_unused() || !(many || !store.is_small() || find(store.identity()) != &store)) { continue; }
       stores_.erase(stores_.begin() + static_cast<std::ptrdiff_t>(at));
+      identities_.erase(identities_.begin() + static_cast<std::ptrdiff_t>(at));
     }
   }
 
@@ -292,16 +312,26 @@ class shared_free_lists {
     return !store.unfenced().empty() && store.ranges().empty() && !store.has_fences();
   }
 
+  using place_of_event = std::vector<owned_event>::reverse_iterator;
+
   /// An event that streams of `device` can record. Throws cuda_error.
   [[nodiscard]] owned_event take_spare_event(int device)
   {
-    auto const found = detail::find_if(
+    auto const spare = spare_event_of(device);
+    return spare != spare_events_.rend() ? take_spare_event(spare) : owned_event{device};
+  }
+
+  [[nodiscard]] place_of_event spare_event_of(int device) noexcept
+  {
+    return detail::find_if(
       spare_events_.rbegin(), spare_events_.rend(), [&](owned_event const& each) { return each.device() == device; });
-    if (found == spare_events_.rend()) { return owned_event{device}; }
-    std::swap(*found, spare_events_.back());
+  }
+
+  [[nodiscard]] owned_event take_spare_event(place_of_event place) noexcept
+  {
+    std::swap(*place, spare_events_.back());
     owned_event event = std::move(spare_events_.back());
     spare_events_.pop_back();
-    RMM_ASSERT(event.device() == device);
     return event;
   }
 
@@ -348,6 +378,7 @@ class shared_free_lists {
   heap_limits& limits_;
   free_store idle_{0};
   std::vector<detail::owned_ptr<free_store>> stores_;
+  std::vector<std::uint64_t> identities_;  // of the stores, side by side: find() reads few cache lines
   std::vector<owned_event> spare_events_;
   std::size_t next_polled_{};
   std::atomic<bool> is_behind_{false};

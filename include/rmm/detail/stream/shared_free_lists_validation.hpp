@@ -55,8 +55,10 @@ inline bool shared_free_lists::check_invariants() const noexcept
     return store.check_invariants() && store.ranges().validate(limits_.seams());
   };
   if (!collect(idle_)) { return false; }
-  for (auto const& store : stores_) {
-    if (store->identity() == 0 || !collect(*store)) { return false; }  // L5
+  if (identities_.size() != stores_.size()) { return false; }
+  for (std::size_t at = 0; at != stores_.size(); ++at) {
+    auto const identity = stores_[at]->identity();
+    if (identity == 0 || identity != identities_[at] || !collect(*stores_[at])) { return false; }  // L5
   }
   limits_.reserve.for_each([&](address_range range) { all.add(range); });
   return limits_.reserve.check_invariants() && all.are_disjoint();  // L4

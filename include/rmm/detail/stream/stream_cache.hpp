@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -46,6 +47,7 @@ struct heap_limits {
   using cache_line = std::array<std::byte, 64>;
 
   std::atomic<std::size_t> most_unfenced_bytes{0};               // in one cache
+  std::atomic<std::size_t> most_unfenced_of_young{0};            // in one whose stream may end soon
   std::atomic<std::size_t> most_run_bytes{range_set::no_limit};  // that a cache cuts at once for blocks of one size
   std::atomic<std::size_t> scarce_bytes{
     range_set::no_limit};             // a cache with fewer bytes in ranges coalesces with each fence
@@ -69,7 +71,8 @@ struct heap_limits {
 /// A free is fenced when the cache's event was recorded after it. Then other streams may have the memory after a wait for the event. The
 /// event is recorded for many frees at a time, and only while the stream is known to be alive: in calls that the program makes on it, or
 /// while the library keeps it from ending. If the stream can end without notice, the cache records the event after the first free, then
-/// after twice as many frees each time. So a stream that lives for a few requests leaves little unfenced memory.
+/// after twice as many frees each time, and until its 64th event with each large free. So a stream that lives for a few requests leaves
+/// little unfenced memory.
 ///
 /// Recent blocks coalesce after the event, a few at a time in the frees that follow, so that no call is much slower than others. There are
 /// two exceptions. A cache that frees what others allocated coalesces all recent blocks with the event. So does, for some blocks, a cache
@@ -94,7 +97,8 @@ struct heap_limits {
 ///  C6  there are at most recent_capacity_ recent blocks, and at most as many coalescing ones
 ///  C7  the kept blocks of a lasting stream are unfenced, whatever events the cache has recorded. No kept block counts in C2
 ///
-/// The owner enters a cache through lock(). Other threads use it while their heap keeps the owner out. No function locks anything but the
+/// The owner enters a cache through lock(), except for what only owners use, as next_event(). Other threads use it while their heap keeps
+/// the owner out. No function locks anything but the
 /// reserve.
 ///
 /// Order: members are plain, and O2 of biased_lock makes the owner and other threads see what the other wrote. has_ended_ is relaxed: the
@@ -122,9 +126,11 @@ class stream_cache {
     : is_lasting_{is_lasting},
       frees_left_{is_lasting ? std::int32_t{most_unfenced_frees} : 1},
       ends_{ends},
+      most_unfenced_{is_lasting ? &limits.most_unfenced_bytes : &limits.most_unfenced_of_young},
       limits_{limits},
-      frees_to_fence_{static_cast<std::size_t>(frees_left_)},
+      frees_to_fence_{frees_left_},
       name_{name},
+      fences_while_young_{is_lasting ? std::uint8_t{0} : fences_of_young},
       event_{name.device}
   {
     if (ends_ != nullptr) { trusted_ends_ = ends_->load(std::memory_order_acquire); }
@@ -205,7 +211,7 @@ class stream_cache {
   /// Whether enough frees are unfenced for the next event.
   [[nodiscard]] RMM_ALWAYS_INLINE bool is_fence_due() const noexcept
   {
-    return frees_left_ <= 0 || unfenced_bytes_ > limits_.most_unfenced_bytes.load(std::memory_order_relaxed);
+    return frees_left_ <= 0 || unfenced_bytes_ > most_unfenced_->load(std::memory_order_relaxed);
   }
 
   // --- less frequent calls ---
@@ -216,16 +222,16 @@ class stream_cache {
     if (stacks_[granules].places != 0) { return false; }
     auto const places = stack_places(granules);
     if (entries_used_ + places > entries_capacity_) {
-      auto const grown = detail::max(2 * entries_capacity_, entries_used_ + places);
+      auto const grown = detail::max(std::size_t{2} * entries_capacity_, entries_used_ + places);
       detail::owned_ptr<std::uintptr_t[]> moved{new (std::nothrow) std::uintptr_t[grown]};
       if (moved == nullptr) { return false; }
       detail::copy(entries_.get(), entries_.get() + entries_used_, moved.get());
       entries_          = std::move(moved);
-      entries_capacity_ = grown;
+      entries_capacity_ = static_cast<std::uint32_t>(grown);
     }
     stacks_[granules].first  = static_cast<std::uint16_t>(entries_used_);
     stacks_[granules].places = static_cast<std::uint8_t>(places);
-    entries_used_ += places;
+    entries_used_ += static_cast<std::uint32_t>(places);
     RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return true;
   }
@@ -233,7 +239,7 @@ class stream_cache {
   /// Whether is_fence_due() will be true after a free of that size.
   [[nodiscard]] bool makes_fence_due(std::size_t bytes) const noexcept
   {
-    return frees_left_ <= 1 || unfenced_bytes_ + bytes > limits_.most_unfenced_bytes.load(std::memory_order_relaxed);
+    return frees_left_ <= 1 || unfenced_bytes_ + bytes > most_unfenced_->load(std::memory_order_relaxed);
   }
 
   /// Takes a block of any size from recent frees and ranges. Returns null if nothing fits. Throws std::bad_alloc, and takes nothing, if
@@ -340,21 +346,31 @@ class stream_cache {
     return true;
   }
 
-  /// Takes the kept block of this size that was freed last. Returns null if there is none.
+  /// Takes the kept block of this size that was freed last. Returns null if there is none, or if so many calls took one since the last search that
+  /// it is time for another, which finds out whether free memory is still plenty.
   [[nodiscard]] void* try_take_kept(std::size_t bytes) noexcept
   {
+    if (kept_hits_ == most_kept_hits) { return nullptr; }
     for (auto at = kept_count_; at-- > 0;) {
       if (kept_[at].bytes != bytes) { continue; }
       auto const begin = kept_[at].begin;
       detail::copy(kept_.data() + at + 1, kept_.data() + kept_count_, kept_.data() + at);
       --kept_count_;
       kept_bytes_ -= bytes;
+      ++kept_hits_;
       live_bytes_ += static_cast<std::int64_t>(bytes);
       RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
       return reinterpret_cast<void*>(begin);  // NOLINT: addresses are integers here
     }
     return nullptr;
   }
+
+  /// Notes the live bytes, and returns how many more they are than those noted before.
+  [[nodiscard]] std::int64_t note_live() noexcept { return live_bytes_ - std::exchange(noted_live_, live_bytes_); }
+  [[nodiscard]] std::int64_t noted_live() const noexcept { return noted_live_; }
+
+  /// Returns how often try_take_kept() took a block since the last call.
+  [[nodiscard]] std::size_t take_kept_hits() noexcept { return std::exchange(kept_hits_, std::uint8_t{0}); }
 
   /// Calls take(range) for each kept block, which has a claim of the reserve. The cache keeps none of them any more.
   template <class Take>
@@ -374,7 +390,7 @@ class stream_cache {
   /// Returns the number of kept blocks without an event, and their bytes.
   [[nodiscard]] std::pair<std::size_t, std::size_t> unfenced_kept() const noexcept
   {
-    return is_lasting_ ? std::pair{kept_count_, kept_bytes_} : std::pair<std::size_t, std::size_t>{};
+    return is_lasting_ ? std::pair{kept_count(), kept_bytes_} : std::pair<std::size_t, std::size_t>{};
   }
 
   /// Moves fenced kept blocks to the ranges, as far as host memory allows. Returns whether there were any, so that another search of the
@@ -399,6 +415,23 @@ class stream_cache {
     RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return true;
   }
+
+  /// Records next_event() if it will probably be the next fence of the stream's store. The owner calls it without the heap's lock, under
+  /// the conditions of fence(). Returns whether it did.
+  [[nodiscard]] bool try_record_next() noexcept
+  {
+    if (!records_next_) { return false; }
+    try {
+      if (!next_event_) { next_event_ = owned_event{name_.device}; }
+    } catch (std::exception const&) {
+      return false;
+    }
+    return next_event_.try_record(name_.handle);
+  }
+
+  /// The event of the next fence of the stream's store; not the cache's own event. Only the owner uses it.
+  [[nodiscard]] owned_event& next_event() noexcept { return next_event_; }
+  void set_records_next(bool on) noexcept { records_next_ = on; }
 
   /// Makes all frees fenced without an event. Requires that no work uses the freed memory any more.
   void all_fenced() noexcept
@@ -489,7 +522,7 @@ class stream_cache {
   }
 
   /// Counts live bytes of a block that this cache hands out but did not cut, or takes back but does not keep.
-  void note_live(std::int64_t bytes) noexcept { live_bytes_ += bytes; }
+  void add_live(std::int64_t bytes) noexcept { live_bytes_ += bytes; }
 
   [[nodiscard]] bool has_fenced(std::size_t granules) const noexcept { return fenced_[granules] != 0; }
   /// Whether any fenced block is not in the ranges.
@@ -501,7 +534,7 @@ class stream_cache {
   [[nodiscard]] bool has_unfenced() const noexcept { return unfenced_count() != 0; }
   [[nodiscard]] std::size_t unfenced_count() const noexcept
   {
-    return static_cast<std::size_t>(static_cast<std::int64_t>(frees_to_fence_) - frees_left_);
+    return static_cast<std::size_t>(std::int64_t{frees_to_fence_} - frees_left_);
   }
   [[nodiscard]] std::size_t unfenced_bytes() const noexcept { return unfenced_bytes_; }
 
@@ -514,7 +547,7 @@ class stream_cache {
 
   // Notes of the heap: the place in its list of caches, and marks of a search.
   [[nodiscard]] std::size_t place() const noexcept { return place_; }
-  void set_place(std::size_t place) noexcept { place_ = place; }
+  void set_place(std::size_t place) noexcept { place_ = static_cast<std::uint32_t>(place); }
   void note_wait() noexcept { wait_noted_ = true; }
   void set_flushing(bool on) noexcept { is_flushing_ = on; }
   [[nodiscard]] bool is_flushing() const noexcept { return is_flushing_; }
@@ -581,6 +614,8 @@ class stream_cache {
   static constexpr std::size_t most_spare_claims   = 96;
   static constexpr std::size_t first_recent        = 8;
   static constexpr std::size_t requests_before_keeping = 16;
+  static constexpr std::uint8_t most_kept_hits         = 64;  // between searches
+  static constexpr std::uint8_t fences_of_young        = 64;
   static constexpr std::size_t most_requests_counted   = 64;
   static constexpr std::size_t sizes_counted           = 4;
 
@@ -662,9 +697,10 @@ class stream_cache {
       fenced_          = filled_;
       may_have_fenced_ = true;
     }
-    frees_to_fence_ = detail::min(2 * frees_to_fence_, most_unfenced_frees);
-    frees_left_     = static_cast<std::int32_t>(frees_to_fence_);
+    frees_to_fence_ = detail::min(2 * frees_to_fence_, static_cast<std::int32_t>(most_unfenced_frees));
+    frees_left_     = frees_to_fence_;
     unfenced_bytes_ = 0;
+    if (fences_while_young_ != 0 && --fences_while_young_ == 0) { most_unfenced_ = &limits_.most_unfenced_bytes; }
     if (!is_coalescing()) {
       std::swap(recent_, coalescing_);
       coalescing_count_ = std::exchange(recent_count_, 0);
@@ -723,7 +759,7 @@ class stream_cache {
         static_cast<void>(shorten_stack(granules, unused));
         most -= unused;
       }
-      next_unused_ = (next_unused_ + sizes_at_once) % small_sizes;
+      next_unused_ = static_cast<std::uint32_t>((next_unused_ + sizes_at_once) % small_sizes);
       if (most == 0) { return; }
     }
   }
@@ -805,7 +841,7 @@ class stream_cache {
   std::int32_t frees_left_;                 // until the next event; negative if the event could not be recorded
   std::atomic<std::uint64_t> const* ends_;  // null: the library is not told when the stream ends
   std::uint64_t trusted_ends_{};
-  heap_limits& limits_;
+  std::atomic<std::size_t> const* most_unfenced_;  // of limits_
   std::size_t unfenced_bytes_{};
   std::int64_t live_bytes_{};  // allocated here minus freed here: negative in a cache that frees blocks of others
   detail::owned_ptr<std::uintptr_t[]> entries_;
@@ -813,12 +849,12 @@ class stream_cache {
   counts_of_sizes fenced_{};
   std::array<small_stack, small_sizes + 1> stacks_{};
 
-  std::size_t frees_to_fence_;  // the next event is due after so many
+  heap_limits& limits_;
+  std::int32_t frees_to_fence_;   // the next event is due after so many
+  std::uint32_t next_unused_{1};  // the first of the sizes whose turn it is in move_some_unused()
   stream_name name_;
-  std::size_t entries_used_{};
-  std::size_t entries_capacity_{};
-  std::size_t next_unused_{1};   // the first of the sizes whose turn it is in move_some_unused()
-  bool may_have_fenced_{false};  // false only if all of fenced_ is 0
+  std::uint32_t entries_used_{};
+  std::uint32_t entries_capacity_{};
 
   detail::owned_ptr<address_range[]> recent_places_;  // one half: recent_, the other one: coalescing_
   std::size_t recent_capacity_{};
@@ -827,8 +863,8 @@ class stream_cache {
   address_range* recent_{};
   address_range* coalescing_{};
   std::array<address_range, most_kept_blocks> kept_{};
-  std::size_t kept_count_{};
   std::size_t kept_bytes_{};
+  std::int64_t noted_live_{};
   struct large_size {
     std::size_t bytes{};
     std::size_t requests{};
@@ -836,10 +872,16 @@ class stream_cache {
   std::array<large_size, sizes_counted> large_sizes_{};
   range_set ranges_;
   std::size_t spare_claims_{};
-  std::size_t place_{};
+  std::uint32_t place_{};
+  std::uint32_t kept_count_{};
+  bool may_have_fenced_{false};  // false only if all of fenced_ is 0
   bool wait_noted_{false};
   bool is_flushing_{false};  // a flush of all ranges goes on in the next calls
+  bool records_next_{false};
+  std::uint8_t fences_while_young_;  // left, while the stream may end without notice and soon
+  std::uint8_t kept_hits_{};
   owned_event event_;
+  owned_event next_event_{nullptr};  // none until it is needed
 };
 
 }  // namespace detail

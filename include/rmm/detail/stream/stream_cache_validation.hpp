@@ -31,10 +31,10 @@ inline bool stream_cache::check_invariants() const noexcept
     if (fenced_[granules] != 0 && !may_have_fenced_) { return false; }
     places += stack.places;
   }
-  if (places != entries_used_ || entries_used_ > entries_capacity_) { return false; }              // C4
-  if (recent_count_ > recent_capacity_ || coalescing_count_ > recent_capacity_) { return false; }  // C6
-  if (spare_claims_ > most_spare_claims + claims_at_a_time) { return false; }                      // C3
-  if (frees_to_fence_ == 0 || frees_to_fence_ > most_unfenced_frees) { return false; }             // C2
+  if (places != entries_used_ || entries_used_ > entries_capacity_) { return false; }                              // C4
+  if (recent_count_ > recent_capacity_ || coalescing_count_ > recent_capacity_) { return false; }                  // C6
+  if (spare_claims_ > most_spare_claims + claims_at_a_time) { return false; }                                      // C3
+  if (frees_to_fence_ <= 0 || frees_to_fence_ > static_cast<std::int32_t>(most_unfenced_frees)) { return false; }  // C2
 
   collected_ranges all{free_pieces().first};
   std::size_t frees{};

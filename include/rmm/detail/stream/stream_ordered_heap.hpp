@@ -69,7 +69,7 @@ namespace detail {
 ///
 /// Thread-safe. The order of locks: recovery_ladder; known streams or announced captures; heap_link or graph_arena; heap; reserve. Events
 /// are recorded and waited for under the heap's lock or inside a cache, because the set of free blocks and the event that covers them
-/// change together.
+/// change together; except for the event of one large free (free_to_store()), which nobody else sees before the block.
 ///
 /// A template only so that translation units that make no heap do not compile its members.
 template <class Unused>
@@ -145,7 +145,7 @@ class basic_stream_ordered_heap {
     }
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);
-    if (cache == nullptr || caches_.is_large(bytes)) { return nullptr; }
+    if (cache == nullptr || caches_.asks_for_captures_of(bytes)) { return nullptr; }
     if (may_ask ? !cache->is_current() : !cache->is_trusted()) { return nullptr; }
     cache_entered const inside{*cache};
     if (!inside) { return nullptr; }
@@ -161,7 +161,8 @@ class basic_stream_ordered_heap {
   {
     context_scope const with_context{context_for(stream.value())};
     bytes            = align_up(bytes, heap_granule);
-    bool const asked = slow_path_.asks_for_captures() && !is_legacy_stream(stream.value());
+    bool const asks  = slow_path_.asks_for_captures() || caches_.asks_for_captures_of(bytes);
+    bool const asked = asks && !is_legacy_stream(stream.value());
     capture_state capture;
     if (asked) {
       capture = query_capture(stream.value());
@@ -277,7 +278,7 @@ class basic_stream_ordered_heap {
     }
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);
-    if (cache == nullptr || caches_.is_large(bytes)) { return false; }
+    if (cache == nullptr || caches_.asks_for_captures_of(bytes)) { return false; }
     cache_entered const inside{*cache};
     if (!inside || cache->makes_fence_due(bytes)) { return false; }
     return bytes > small_block_limit ? cache->try_add_recent(ptr, bytes) : cache->try_push(ptr, bytes / heap_granule);
@@ -302,7 +303,7 @@ class basic_stream_ordered_heap {
     if (cache == nullptr) { cache = caches_.find_or_make(stream.value(), false); }
     bool placed = false;
     bool due    = false;
-    if (cache != nullptr && !caches_.is_large(bytes)) {
+    if (goes_to_cache(bytes, stream.value(), cache)) {
       {
         cache_entered const inside{*cache};
         placed = inside && caches_.put(*cache, ptr, bytes);
@@ -317,12 +318,7 @@ class basic_stream_ordered_heap {
       }
     }
     if (due) { fence_in_turn(*cache); }
-    if (!placed && !try_keep(cache, ptr, bytes)) {
-      bool const known = cache != nullptr && cache->is_current();
-      auto const who   = asker::make(stream.value(), known ? cache : nullptr);
-      detail::spinning_mutex_lock const lock{mutex_};
-      free_to_store(range, who);
-    }
+    if (!placed && !try_keep(cache, ptr, bytes)) { free_to_store(range, stream.value(), cache); }
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_stream_ordered_heap>(steps_between_checks) || check_invariants());
   }
 
@@ -663,6 +659,13 @@ class basic_stream_ordered_heap {
     caches_.empty_stacks();
   }
 
+  /// Whether a block is freed to the cache, which may be null. If the block is large, its stream may be in an unannounced capture.
+  [[nodiscard]] bool goes_to_cache(std::size_t bytes, cudaStream_t stream, stream_cache const* cache) const noexcept
+  {
+    return cache != nullptr && !caches_.is_large(bytes) &&
+           !(caches_.asks_for_captures_of(bytes) && query_capture(stream).is_capturing());
+  }
+
   /// Leaves a large block in the cache of its owner. Returns false if the cache does not keep it: it may be null, or not for large blocks.
   [[nodiscard]] bool try_keep(stream_cache* cache, void* ptr, std::size_t bytes) noexcept
   {
@@ -674,14 +677,18 @@ class basic_stream_ordered_heap {
 
   /// Frees a block to its stream's store: a large block, or one of a thread that has no cache, because it ends or host memory ran out. The
   /// block gets a fence, so that the next large request, on any stream, finds it coalesced with its neighbours. The fence is also for the
-  /// large blocks that the caller's cache has kept.
-  void free_to_store(address_range range, asker const& who) noexcept
+  /// large blocks that the caller's cache, if there is one, has kept.
+  void free_to_store(address_range range, cudaStream_t stream, stream_cache* cache) noexcept
   {
+    bool const known       = cache != nullptr && cache->is_current();
+    auto const who         = asker::make(stream, known ? cache : nullptr);
+    bool const is_recorded = known && cache->try_record_next();
+    detail::spinning_mutex_lock const lock{mutex_};
     RMM_ASSERT(blocks_.holds(range));  // H1
     caches_.note_live(who.cache, -static_cast<std::int64_t>(range.bytes));
     auto* const store = shared_.find_or_make(who.identity, who.device);
     auto const kept   = who.cache != nullptr ? who.cache->kept_count() : 0;
-    if (store != nullptr && store->try_make_room(1) && shared_.try_add_fence(*store, who.stream)) {
+    if (store != nullptr && store->try_make_room(1) && shared_.try_add_fence_of(who, *store, is_recorded)) {
       store->ranges().insert(range, store->newest(), seams());
       if (kept != 0 && store->try_make_room(kept)) { caches_.give_kept_to(*store, *who.cache); }
       return caches_.return_claim(who.cache);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Large blocks that a thread's cache keeps for requests of the same size: when it keeps them, and how others get the memory.
+// Large blocks beside other caches: when a thread's cache keeps them for requests of the same size, when it serves all sizes, and how
+// others get the memory.
 
 #include "../../../support/stepped_heap.hpp"
 #include "../../../support/worker.hpp"
@@ -122,13 +123,22 @@ TEST_F(KeptBlocksSim, ServeRequestsOfTheirSizeWithoutAnEvent)
   void* const first = heap.allocate(large, stream);
   heap.deallocate(first, large, stream);
   auto const calls = event_calls();
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 50; ++i) {
     void* const again = heap.allocate(large, stream);
     ASSERT_EQ(again, first);
     write(again, large, stream);
     heap.deallocate(again, large, stream);
   }
   EXPECT_EQ(event_calls(), calls);
+}
+
+TEST_F(KeptBlocksSim, LetASearchLookNowAndThenWhatIsFree)
+{
+  use_often(stream);
+  auto const calls = event_calls();
+  for (int i = 0; i < 64; ++i) { heap.deallocate(heap.allocate(large, stream), large, stream); }
+  EXPECT_GT(event_calls(), calls);  // the search gives kept blocks to the store
+  EXPECT_LE(event_calls(), calls + 4);
 }
 
 /// Blocks that no cache keeps, because they are too large. A stream's own frees serve it in its own order.
@@ -227,14 +237,14 @@ TEST_F(KeptBlocksSim, OfAForeignStreamServeRequestsOfTheirSizeWithOneEvent)
   auto const calls    = event_calls();
   auto const records  = cudasim::calls("cudaEventRecord");
   auto const put_back = heap.figures().cached_bytes;
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 50; ++i) {
     write(first, large, foreign);
     heap.deallocate(first, large, foreign);
     EXPECT_EQ(heap.figures().cached_bytes, put_back + large);
     ASSERT_EQ(heap.allocate(large, foreign), first);
   }
-  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 100);
-  EXPECT_EQ(event_calls(), calls + 100);
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 50);
+  EXPECT_EQ(event_calls(), calls + 50);
 }
 
 TEST_F(KeptBlocksSim, OfAForeignStreamReachOthersBehindTheirEvent)
@@ -636,6 +646,211 @@ TEST_F(KeptBlocksSim, StayFreeIfNoEventCanBeRecorded)
 }
 
 TEST_F(KeptBlocksSim, AreWaitedForWhenTheHeapEnds) { EXPECT_EQ(waits_when_a_heap_ends(stream), 1U); }
+
+struct AmpleMemorySim : KeptBlocksSim {
+  static constexpr std::size_t most_live = heap_size / 16 * 3;
+
+  /// Replaces blocks of many sizes, above the size that usually goes past caches.
+  void replace(rmm::cuda_stream_view on, int times)
+  {
+    for (int i = 0; i < times; ++i) {
+      auto const bytes = MiB + 256 * (1 + static_cast<std::size_t>(i) * 7919 % 30000);
+      void* const ptr  = heap.allocate(bytes, on);
+      write(ptr, bytes, on);
+      heap.deallocate(ptr, bytes, on);
+    }
+  }
+
+  /// Returns the calls of CUDA for events while blocks are replaced.
+  [[nodiscard]] std::uint64_t calls_for(rmm::cuda_stream_view on, int times)
+  {
+    auto const calls = event_calls();
+    replace(on, times);
+    return event_calls() - calls;
+  }
+};
+
+TEST_F(AmpleMemorySim, LetsCachesServeLargeBlocksWithFewEvents)
+{
+  EXPECT_GE(calls_for(stream, 100), 100U);
+  replace(stream, 2000);
+  EXPECT_LE(calls_for(stream, 100), 50U);
+}
+
+TEST_F(AmpleMemorySim, IsFoundBesideKeptBlocks)
+{
+  for (int i = 0; i < 60; ++i) { use_often(stream); }
+  EXPECT_LE(calls_for(stream, 100), 50U);
+}
+
+TEST_F(AmpleMemorySim, ServesForeignStreams)
+{
+  foreign_stream const foreign;
+  replace(foreign, 2000);
+  EXPECT_LE(calls_for(foreign, 100), 50U);
+}
+
+TEST_F(AmpleMemorySim, IsNoneIfMuchIsLiveOrWasLately)
+{
+  void* const live = heap.allocate(most_live, other);
+  replace(stream, 2000);
+  EXPECT_GE(calls_for(stream, 100), 100U);
+  heap.deallocate(live, most_live, other);
+  replace(other, 1);  // so that the cache tells
+  replace(stream, 500);
+  EXPECT_GE(calls_for(stream, 100), 100U);
+  replace(stream, 1000);
+  EXPECT_LE(calls_for(stream, 100), 50U);
+}
+
+TEST_F(AmpleMemorySim, EndsAsSoonAsMuchIsLive)
+{
+  replace(stream, 2000);
+  EXPECT_LE(calls_for(stream, 100), 50U);
+  void* const live = heap.allocate(most_live, other);
+  EXPECT_LE(calls_for(stream, 100), 50U);
+  static_cast<void>(heap.allocate(heap_size / 4 - most_live, other));
+  static_cast<void>(heap.allocate(heap_size / 32, other));  // past the cache: the search counts what is live
+  EXPECT_GE(calls_for(stream, 100), 100U);
+  heap.deallocate(live, most_live, other);
+}
+
+TEST_F(AmpleMemorySim, ServesAnotherStreamWithAllThatCachesHold)
+{
+  replace(stream, 2000);
+  replace(other, 100);
+  EXPECT_GT(heap.figures().cached_bytes, 8 * MiB);
+  void* const whole = heap.try_allocate(nearly_all, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, nearly_all, other, "new owner");  // the ordering checker looks
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(AmpleMemorySim, CountsWhatOtherThreadsFree)
+{
+  std::vector<void*> blocks(100);
+  for (void*& block : blocks) { block = heap.allocate(2 * MiB, stream); }
+  run_on_a_thread_that_ends([&] {
+    for (void* const block : blocks) { heap.deallocate(block, 2 * MiB, stream); }
+  });
+  replace(stream, 2000);
+  EXPECT_LE(calls_for(stream, 100), 50U);
+}
+
+TEST_F(AmpleMemorySim, CountsBlocksOfThreadsThatHaveEndedOnce)
+{
+  std::vector<void*> blocks(100);
+  for (int threads = 0; threads != 2; ++threads) {
+    run_on_a_thread_that_ends([&] {
+      for (void*& block : blocks) { block = heap.allocate(3 * MiB / 2, stream); }
+    });
+    for (void* const block : blocks) { heap.deallocate(block, 3 * MiB / 2, stream); }
+  }
+  replace(stream, 2000);
+  EXPECT_LE(calls_for(stream, 100), 50U);
+}
+
+TEST_F(AmpleMemorySim, CountsWhatTheOnlyCacheHadAllocatedBefore)
+{
+  owned.emplace(heap_size);
+  for (int i = 0; i != 300; ++i) { static_cast<void>(heap.allocate(2 * MiB, stream)); }
+  worker another;
+  std::uint64_t calls{};
+  another.run([&] {
+    replace(stream, 1500);
+    replace(other, 1500);
+    calls = calls_for(other, 100);
+  });
+  EXPECT_GE(calls, 100U);
+}
+
+TEST_F(AmpleMemorySim, IsNotLostWithStreamsThatSoonEnd)
+{
+  replace(stream, 2000);
+  for (int i = 0; i != 300; ++i) {
+    foreign_stream const foreign;
+    for (int times = 0; times != 2; ++times) {
+      void* const ptr = heap.allocate(6 * MiB, foreign);
+      write(ptr, 6 * MiB, foreign);
+      heap.deallocate(ptr, 6 * MiB, foreign);
+    }
+    ASSERT_EQ(cudaStreamSynchronize(foreign), cudaSuccess);
+  }
+  EXPECT_NE(heap.try_allocate(nearly_all, other), nullptr);
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(AmpleMemorySim, LeavesAloneWhatAnUnannouncedCaptureFrees)
+{
+  replace(stream, 2000);
+  void* const ptr = heap.allocate(large, stream);
+  cudaGraph_t graph{};
+  ASSERT_EQ(cudaStreamBeginCapture(stream.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  heap.deallocate(ptr, large, stream);
+  ASSERT_EQ(cudaStreamEndCapture(stream.value(), &graph), cudaSuccess);
+  for (int i = 0; i != 10; ++i) { EXPECT_NE(heap.allocate(large, stream), ptr); }
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+/// Frees of large blocks record their event before they take the heap's lock.
+struct EventAheadSim : KeptBlocksSim {
+  /// Replaces a block that no cache keeps, with work of the stream.
+  void replace(rmm::cuda_stream_view on)
+  {
+    void* const ptr = heap.allocate(too_large, on);
+    write(ptr, too_large, on, "old owner");
+    heap.deallocate(ptr, too_large, on);
+  }
+
+  void expect_all_is_fenced()
+  {
+    void* const whole = heap.try_allocate(nearly_all, other);
+    ASSERT_NE(whole, nullptr);
+    write(whole, nearly_all, other, "new owner");  // the ordering checker looks
+    EXPECT_EQ(synchronizations(), 0U);
+  }
+};
+
+TEST_F(EventAheadSim, IsRecordedOnceForAFree)
+{
+  replace(stream);
+  auto const records = cudasim::calls("cudaEventRecord");
+  for (int i = 0; i < 10; ++i) { replace(stream); }
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 10);
+  expect_all_is_fenced();
+}
+
+TEST_F(EventAheadSim, IsRecordedAgainIfThatFailedBeforeTheLock)
+{
+  replace(stream);
+  cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 1});
+  replace(stream);
+  EXPECT_EQ(cudasim::faults_fired(), 1U);
+  expect_all_is_fenced();
+}
+
+TEST_F(EventAheadSim, IsRecordedAfterThoseOfOtherThreadsOnTheStream)
+{
+  worker another;
+  for (int i = 0; i < 10; ++i) {
+    replace(stream);
+    another.run([&] { replace(stream); });
+  }
+  expect_all_is_fenced();
+}
+
+TEST_F(EventAheadSim, IsNoneWhileTheStreamCaptures)
+{
+  replace(stream);
+  void* const ptr    = heap.allocate(too_large, stream);
+  auto const records = cudasim::calls("cudaEventRecord");
+  cudaGraph_t graph{};
+  ASSERT_EQ(cudaStreamBeginCapture(stream.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  heap.deallocate(ptr, too_large, stream);
+  ASSERT_EQ(cudaStreamEndCapture(stream.value(), &graph), cudaSuccess);
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
 
 struct KeptBlocksOnTwoDevicesSim : Stepped {
   KeptBlocksOnTwoDevicesSim() { begin(0, 2); }

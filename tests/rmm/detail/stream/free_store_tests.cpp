@@ -95,6 +95,25 @@ TEST_F(FreeStore, KeepsSpareEventsUpToTheCapacity)
   EXPECT_TRUE(spare.back().try_record(stream.value()));  // must be usable again
 }
 
+TEST_F(FreeStore, TakesEventsRecordedWithoutTheLockFromOneCacheOnly)
+{
+  int cache{};
+  int another{};
+  EXPECT_TRUE(store.can_follow(&cache));  // there is no fence to follow
+  for (int const* const from : {&cache, &another}) {
+    owned_event event;
+    ASSERT_TRUE(event.try_record(stream.value()));
+    ASSERT_TRUE(store.try_add_fence(event, from));
+  }
+  EXPECT_TRUE(store.can_follow(&another));
+  EXPECT_FALSE(store.can_follow(&cache));
+  add_fence();
+  EXPECT_FALSE(store.can_follow(&another));
+  stream.synchronize();
+  store.all_reached(spare);
+  EXPECT_TRUE(store.can_follow(&cache));
+}
+
 TEST_F(FreeStore, MakesAStreamWaitForItsFence)
 {
   add_fence();

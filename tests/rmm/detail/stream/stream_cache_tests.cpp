@@ -32,7 +32,11 @@ std::uintptr_t address(void const* ptr) { return reinterpret_cast<std::uintptr_t
 static_assert(stack_places(1) == 64 && stack_places(small_sizes) == 8);
 
 struct StreamCache : ::testing::Test {
-  StreamCache() { limits.most_unfenced_bytes = 1024 * KiB; }
+  StreamCache()
+  {
+    limits.most_unfenced_bytes    = 1024 * KiB;
+    limits.most_unfenced_of_young = 1024 * KiB;
+  }
 
   /// Adds a free range to the cache.
   void give(std::uintptr_t begin, std::size_t bytes)
@@ -112,7 +116,7 @@ TEST_F(StreamCache, CountsAllocatedMinusFreedBytes)
   EXPECT_EQ(cache.live_bytes(), -768);
   static_cast<void>(cache.try_pop(3));
   EXPECT_EQ(cache.live_bytes(), 0);
-  cache.note_live(1024);
+  cache.add_live(1024);
   EXPECT_EQ(cache.live_bytes(), 1024);
 }
 
@@ -184,7 +188,7 @@ TEST_F(StreamCache, FenceCoalescesRecentBlocksWithRanges)
 
 TEST_F(StreamCache, CoalescesRecentBlocksAFewAtATimeAfterAFence)
 {
-  cache.note_live(64 * 1024 * KiB);  // the cache counts the freed blocks as its own
+  cache.add_live(64 * 1024 * KiB);  // the cache counts the freed blocks as its own
   for (std::size_t i = 0; i < 128; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
   ASSERT_TRUE(cache.fence(stream.value()));
   EXPECT_TRUE(cache.has_fenced_blocks());
@@ -204,7 +208,7 @@ TEST_F(StreamCache, CoalescesRecentBlocksAFewAtATimeAfterAFence)
 
 TEST_F(StreamCache, CoalescesAllFencedBlocksOnRequest)
 {
-  cache.note_live(64 * 1024 * KiB);  // the cache counts the freed blocks as its own
+  cache.add_live(64 * 1024 * KiB);  // the cache counts the freed blocks as its own
   EXPECT_FALSE(cache.coalesce_fenced());
   for (std::size_t i = 0; i < 64; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
   EXPECT_FALSE(cache.coalesce_fenced());  // they have no fence yet
@@ -234,7 +238,7 @@ TEST_F(StreamCache, MovesBlocksUnusedBetweenTwoFencesToRanges)
 TEST_F(StreamCache, CoalescesAfterTheFenceIfMuchIsFree)
 {
   limits.scarce_bytes = 128 * KiB;
-  cache.note_live(1024 * KiB);  // the cache counts the freed blocks as its own
+  cache.add_live(1024 * KiB);  // the cache counts the freed blocks as its own
   ASSERT_TRUE(cache.try_make_room(1));
   cache.add_range({8 * base, 128 * KiB});
   ASSERT_TRUE(push(base, 2));
@@ -291,7 +295,7 @@ TEST_F(StreamCache, MovesTheRestOfAnUnusedRun)
 TEST_F(StreamCache, KeepsRecentBlocksApartFromCoalescingOnes)
 {
   limits.scarce_bytes = 0;
-  cache.note_live(1024 * 1024 * KiB);  // the cache counts the freed blocks as its own
+  cache.add_live(1024 * 1024 * KiB);  // the cache counts the freed blocks as its own
   std::size_t freed = 0;
   auto const free   = [&] {
     ++freed;
@@ -310,7 +314,7 @@ TEST_F(StreamCache, KeepsRecentBlocksApartFromCoalescingOnes)
 
 TEST_F(StreamCache, MovesFencedRecentBlocksWithTheStacks)
 {
-  cache.note_live(1024 * KiB);  // the cache counts the freed blocks as its own
+  cache.add_live(1024 * KiB);  // the cache counts the freed blocks as its own
   ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   ASSERT_TRUE(cache.fence(stream.value()));
@@ -321,7 +325,7 @@ TEST_F(StreamCache, MovesFencedRecentBlocksWithTheStacks)
 
 TEST_F(StreamCache, ListsCoalescingBlocksAsFenced)
 {
-  cache.note_live(1024 * KiB);  // the cache counts the freed blocks as its own
+  cache.add_live(1024 * KiB);  // the cache counts the freed blocks as its own
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
   ASSERT_TRUE(cache.fence(stream.value()));
   std::size_t seen = 0;
@@ -465,6 +469,24 @@ TEST_F(StreamCache, DoublesTheFreesBetweenFencesForForeignStreams)
   EXPECT_EQ(counts[1], 2U);
   EXPECT_EQ(counts[2], 4U);
   EXPECT_TRUE(young.check_invariants());
+}
+
+TEST_F(StreamCache, FencesFewBytesOfForeignStreamsUntilThe64thEvent)
+{
+  limits.most_unfenced_of_young = 1024;
+  for (bool const is_lasting : {false, true}) {
+    stream_cache made{name, nullptr, is_lasting, limits};
+    for (int i = 0; i != 64; ++i) {
+      ASSERT_TRUE(made.try_add_recent(pointer(base), 2048));
+      EXPECT_EQ(made.is_fence_due(), !is_lasting);
+      ASSERT_TRUE(made.fence(stream.value()));
+      made.empty_stacks();
+      ASSERT_NE(made.take_good(2048), nullptr);
+    }
+    ASSERT_TRUE(made.try_add_recent(pointer(base), 2048));
+    EXPECT_FALSE(made.is_fence_due());
+    ASSERT_TRUE(made.fence(stream.value()));
+  }
 }
 
 // --- runs

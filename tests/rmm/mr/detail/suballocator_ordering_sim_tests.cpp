@@ -191,6 +191,40 @@ TEST_F(SuballocatorOrdering, HoldsForLargeBlocksThatCachesKeepWhenCallsOfTheRunt
   run_on_heaps(60, how, 2, [](std::uint64_t) { return std::make_unique<bare_heap>(1024 * MiB); });
 }
 
+/// Large blocks, few of which are live, on a heap whose caches serve them.
+struct SuballocatorOrderingWhereMemoryIsAmple : SuballocatorOrdering {
+  SuballocatorOrderingWhereMemoryIsAmple()
+  {
+    how.threads   = 3;
+    how.largest   = 6 * MiB;
+    how.frequent  = 3 * MiB;
+    how.whole     = 1000 * MiB;
+    how.most_live = 60;
+  }
+
+  static std::unique_ptr<bare_heap> make(std::uint64_t)
+  {
+    auto made = std::make_unique<bare_heap>(1024 * MiB);
+    made->heap().make_ample();
+    return made;
+  }
+
+  random_program::options how;
+};
+
+TEST_F(SuballocatorOrderingWhereMemoryIsAmple, Holds)
+{
+  auto const used = run_on_heaps(60, how, 1, make);
+  EXPECT_GT(used.other_caches, 0U);
+  EXPECT_GT(used.put_together, 0U);
+}
+
+TEST_F(SuballocatorOrderingWhereMemoryIsAmple, HoldsWhenCallsOfTheRuntimeFail)
+{
+  random_program::let_the_runtime_fail(how);
+  run_on_heaps(60, how, 2, make);
+}
+
 TEST_F(SuballocatorOrdering, HoldsForVeryTightHeaps)
 {
   random_program::options how;

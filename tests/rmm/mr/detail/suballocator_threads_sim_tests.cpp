@@ -312,6 +312,22 @@ TEST_F(SuballocatorThreads, KeepTheirBlocksWhileCachesKeepLargeOnes)
                 [&](std::uint64_t seed) { run(seed, how, [] { return std::make_unique<device_heap>(1024 * MiB); }); });
 }
 
+TEST_F(SuballocatorThreads, KeepTheirLargeBlocksWhileMemoryIsAmple)
+{
+  options how;
+  how.largest   = 6 * MiB;
+  how.frequent  = 3 * MiB;
+  how.whole     = 1000 * MiB;
+  how.most_live = 20;
+  for_each_seed(8, [&](std::uint64_t seed) {
+    run(seed, how, [] {
+      auto made = std::make_unique<device_heap>(1024 * MiB);
+      made->make_ample();
+      return made;
+    });
+  });
+}
+
 TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPool)
 {
   for_each_seed(8, [&](std::uint64_t seed) {
