@@ -253,29 +253,29 @@ class basic_cache_set {
   /// Decides for a request of `asker`, which may be null, whether free memory is scarce: from when the stores have less than 1/8 of all memory
   /// until they have more than 3/8. While it is scarce, blocks above 1/65536 of the pool, but at least 64 KiB and at most 256 KiB, go past
   /// caches. It is plenty from when the stores have 1/2 of all memory until they have less than 3/8. It is ample once live blocks, as far as
-  /// noted, have had at most 3/16 of it in so many searches in a row that the program will hardly need more soon, until they have more than 1/4. Then only blocks
-  /// above 1/64 of the pool, or half of a cache's share, go past caches.
+  /// noted, have had at most 3/16 of it in so many searches in a row that the program will hardly need more soon, until they have more than
+  /// 1/4. Then only blocks above 1/64 of the pool, or half of a cache's share, go past caches.
   /// Cost  adds up at most 4 stores a call on average: if the heap has more, only each n-th call adds them up.
   void note_scarcity(stream_cache* asker) noexcept
   {
-    ++requests_since_sum_;
+    ++searches_since_sum_;
     if (asker != nullptr) {
-      requests_since_sum_ += asker->take_kept_hits();
+      searches_since_sum_ += asker->take_kept_hits();
       note_live(asker, 0);
     }
     if (auto const stores = shared_.stores().size(); stores > stores_a_call) {
       if (++calls_since_sum_ * stores_a_call < stores) { return; }
       calls_since_sum_ = 0;
     }
-    auto const eighth = block_bytes() / 8;
-    auto const stored = shared_.fenced_bytes();
-    bool const scarce = is_scarce_ ? stored <= most_eighths_if_scarce * eighth : stored < eighth && is_shared();
-    bool const plenty = stored >= (is_plenty_ ? most_eighths_if_scarce : eighths_of_plenty) * eighth;
-    auto const little = block_bytes() / 16 * (is_ample_ ? most_sixteenths_if_ample : sixteenths_before_ample);
-    bool const much   = noted_live_ + live_elsewhere_ <= static_cast<std::int64_t>(little);
-    auto const more   = std::exchange(requests_since_sum_, 0);
-    requests_if_much_ = much ? detail::min(requests_if_much_ + more, requests_before_ample) : 0;
-    bool const ample  = requests_if_much_ == requests_before_ample;
+    auto const eighth  = block_bytes() / 8;
+    auto const stored  = shared_.fenced_bytes();
+    bool const scarce  = is_scarce_ ? stored <= most_eighths_if_scarce * eighth : stored < eighth && is_shared();
+    bool const plenty  = stored >= (is_plenty_ ? most_eighths_if_scarce : eighths_of_plenty) * eighth;
+    auto const little  = block_bytes() / 16 * (is_ample_ ? most_sixteenths_if_ample : sixteenths_before_ample);
+    bool const enough  = noted_live_ + live_elsewhere_ <= static_cast<std::int64_t>(little);
+    auto const more    = std::exchange(searches_since_sum_, 0);
+    searches_if_ample_ = enough ? detail::min(searches_if_ample_ + more, searches_before_ample) : 0;
+    bool const ample   = searches_if_ample_ == searches_before_ample;
     if (scarce == is_scarce_ && plenty == is_plenty_ && ample == is_ample_) { return; }
     is_scarce_ = scarce;
     is_plenty_ = plenty;
@@ -700,7 +700,7 @@ class basic_cache_set {
   static constexpr std::size_t most_large_if_scarce     = std::size_t{256} << 10;
   static constexpr std::size_t most_eighths_if_scarce   = 3;
   static constexpr std::size_t eighths_of_plenty        = 4;  // until there are fewer than most_eighths_if_scarce
-  static constexpr std::size_t requests_before_ample    = 1024;
+  static constexpr std::size_t searches_before_ample    = 1024;
   static constexpr std::size_t sixteenths_before_ample  = 3;
   static constexpr std::size_t most_sixteenths_if_ample = 4;
   static constexpr std::size_t stores_a_call            = 4;  // whose bytes are added up
@@ -737,10 +737,10 @@ class basic_cache_set {
   }
 
   /// Ends ample memory when a second cache comes: the first one has not noted what is live.
-  void note_much_is_live() noexcept
+  void end_ample() noexcept
   {
-    is_ample_         = false;
-    requests_if_much_ = 0;
+    is_ample_          = false;
+    searches_if_ample_ = 0;
   }
 
   /// Notes that memory has come, or that a cache is open. Seldom writes: each call of another thread would miss the cache line.
@@ -781,7 +781,7 @@ class basic_cache_set {
       caches_.push_back(std::move(made));
       forget_no_run();
       cache->set_place(caches_.size() - 1);
-      if (caches_.size() == 2) { note_much_is_live(); }
+      if (caches_.size() == 2) { end_ample(); }
       set_limits();
       undo.dismiss();
       RMM_ASSERT_EXPENSIVE(is_listing_right());
@@ -929,8 +929,8 @@ class basic_cache_set {
   bool is_plenty_{false};
   bool is_ample_{false};
   std::int64_t noted_live_{};  // of all caches, as it was when their owners last had the lock, or others took from them
-  std::size_t requests_since_sum_{};
-  std::size_t requests_if_much_{};  // in a row
+  std::size_t searches_since_sum_{};
+  std::size_t searches_if_ample_{};  // in a row
   std::size_t calls_since_sum_{};
   std::uint64_t taken_from_others_{};
   std::size_t no_run_of_{range_set::no_limit};  // S4

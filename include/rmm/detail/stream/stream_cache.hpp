@@ -98,8 +98,7 @@ struct heap_limits {
 ///  C7  the kept blocks of a lasting stream are unfenced, whatever events the cache has recorded. No kept block counts in C2
 ///
 /// The owner enters a cache through lock(), except for what only owners use, as next_event(). Other threads use it while their heap keeps
-/// the owner out. No function locks anything but the
-/// reserve.
+/// the owner out. No function locks anything but the reserve.
 ///
 /// Order: members are plain, and O2 of biased_lock makes the owner and other threads see what the other wrote. has_ended_ is relaxed: the
 /// owner drops the cache when it sees it, and until then is_trusted() decides whether the handle may be used. Relaxed is enough there, too:
