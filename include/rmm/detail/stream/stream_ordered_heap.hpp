@@ -303,7 +303,7 @@ class basic_stream_ordered_heap {
     if (cache == nullptr) { cache = caches_.find_or_make(stream.value(), false); }
     bool placed = false;
     bool due    = false;
-    if (goes_to_cache(bytes, stream.value(), cache)) {
+    if (goes_to_cache(bytes, stream.value(), cache, asks)) {
       {
         cache_entered const inside{*cache};
         placed = inside && caches_.put(*cache, ptr, bytes);
@@ -659,11 +659,15 @@ class basic_stream_ordered_heap {
     caches_.empty_stacks();
   }
 
-  /// Whether a block is freed to the cache, which may be null. If the block is large, its stream may be in an unannounced capture.
-  [[nodiscard]] bool goes_to_cache(std::size_t bytes, cudaStream_t stream, stream_cache const* cache) const noexcept
+  /// Whether a block is freed to the cache, which may be null. If the block is large, its stream may be in an unannounced capture, unless
+  /// that `was_asked`.
+  [[nodiscard]] bool goes_to_cache(std::size_t bytes,
+                                   cudaStream_t stream,
+                                   stream_cache const* cache,
+                                   bool was_asked) const noexcept
   {
     return cache != nullptr && !caches_.is_large(bytes) &&
-           !(caches_.asks_for_captures_of(bytes) && query_capture(stream).is_capturing());
+           (was_asked || !caches_.asks_for_captures_of(bytes) || !query_capture(stream).is_capturing());
   }
 
   /// Leaves a large block in the cache of its owner. Returns false if the cache does not keep it: it may be null, or not for large blocks.
