@@ -12,6 +12,7 @@
 #include <rmm/detail/cuda/memory.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/detail/size_rounding.hpp>
@@ -201,11 +202,12 @@ class RMM_EXPORT device_buffer {
 
   /// Allocates `size` bytes for a buffer without memory, in the order of `stream`, from free memory that `from` can hand out without
   /// waiting for another thread. `from` is the immediate_resource of this buffer's resource (mr/detail/immediate_resource.hpp).
+  /// CUDA is not asked for the stream's identity if `stream` has it.
   ///
   /// Returns false, and changes nothing, if there is no such memory, if `size` is 0, if the alignment of the buffer is above 256, if its
   /// device is not current, or as long as the process has not chosen whether sizes are rounded. Call resize() then.
   [[nodiscard]] bool try_allocate_nonblocking(std::size_t size,
-                                              cuda_stream_view stream,
+                                              detail::identified_stream stream,
                                               mr::detail::immediate_resource& from) noexcept
   {
     RMM_ASSERT(block_ == nullptr);
@@ -215,7 +217,7 @@ class RMM_EXPORT device_buffer {
     }
     void* const block = from.try_allocate_nonblocking(size_in_calls(size), stream);
     if (block == nullptr) { return false; }
-    set_stream(stream);
+    set_stream(stream.view());
     block_    = block;
     data_     = block;
     capacity_ = size;

@@ -9,6 +9,7 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -63,7 +64,7 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
   /// Allocates as allocate() does, but from `from`, which is the upstream as an immediate_resource. Returns null, and changes nothing,
   /// if the limit or `from` does not allow it.
   [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes,
-                                               cuda_stream_view stream,
+                                               rmm::detail::identified_stream stream,
                                                detail::immediate_resource& from) noexcept
   {
     auto const charge = align_up(bytes, alignment_);

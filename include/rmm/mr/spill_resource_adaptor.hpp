@@ -9,6 +9,7 @@
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/error.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
@@ -447,7 +448,7 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
   /// Allocates as allocate() does, but from `from`, which is the upstream as an immediate_resource. Returns null, and changes nothing,
   /// if a function of the program has to be called, or `from` does not serve the request.
   [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes,
-                                               cuda_stream_view stream,
+                                               rmm::detail::identified_stream stream,
                                                detail::immediate_resource& from) noexcept
   {
     auto const charge = align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
@@ -455,7 +456,7 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
     void* const ptr = from.try_allocate_nonblocking(bytes, stream);
     if (ptr == nullptr) {
       policy_.unclaim(charge);
-    } else if (policy_.note_served(charge) && try_deallocate_nonblocking(ptr, bytes, stream, from)) {
+    } else if (policy_.note_served(charge) && try_deallocate_nonblocking(ptr, bytes, stream.view(), from)) {
       return nullptr;  // another thread's allocation came between, so that this one has to call a watermark
     }
     return ptr;

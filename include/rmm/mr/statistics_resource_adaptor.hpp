@@ -6,6 +6,7 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/stream_lifetimes.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -60,7 +61,7 @@ class statistics_resource_adaptor final
   /// Allocates as allocate() does, but from `from`, which is the upstream as an immediate_resource. Returns null, and counts nothing, if
   /// `from` does not serve the request.
   [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes,
-                                               cuda_stream_view stream,
+                                               rmm::detail::identified_stream stream,
                                                detail::immediate_resource& from) noexcept
   {
     return statistics_.try_add(bytes, [&] { return from.try_allocate_nonblocking(bytes, stream); });

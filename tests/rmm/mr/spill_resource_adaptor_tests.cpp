@@ -3,6 +3,7 @@
 #include "../../support/recycling_upstream.hpp"
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/callback_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
@@ -674,7 +675,7 @@ TEST_F(Spill, RefusesNonblockingCallsIfAFunctionIsDue)
 {
   struct nothing_at_hand final : rmm::mr::detail::immediate_resource {
     int calls{};
-    void* try_allocate_nonblocking(std::size_t, rmm::cuda_stream_view) noexcept override
+    void* try_allocate_nonblocking(std::size_t, rmm::detail::identified_stream) noexcept override
     {
       ++calls;
       return nullptr;
@@ -696,10 +697,10 @@ TEST_F(Spill, CallsAWatermarkLaterIfANonblockingCallPassesIt)
     Spill* test{};
     bool takes_back{true};
 
-    void* try_allocate_nonblocking(std::size_t bytes, rmm::cuda_stream_view stream) noexcept override
+    void* try_allocate_nonblocking(std::size_t bytes, rmm::detail::identified_stream stream) noexcept override
     {
       test->cache(3);  // as another thread would do
-      return test->upstream.allocate(bytes, stream);
+      return test->upstream.allocate(bytes, stream.view());
     }
     bool try_deallocate_nonblocking(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) noexcept override
     {

@@ -26,6 +26,7 @@
 #include <rmm/detail/stream/free_sets.hpp>
 #include <rmm/detail/stream/free_store.hpp>
 #include <rmm/detail/stream/graph_arena.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/detail/stream/memory_search.hpp>
 #include <rmm/detail/stream/piece_list.hpp>
 #include <rmm/detail/stream/shared_free_lists.hpp>
@@ -128,25 +129,30 @@ class basic_stream_ordered_heap {
 
   /// Takes a block from the thread's own cache without a lock, without coalescing, and without calls of CUDA other than the two questions
   /// that mr/detail/immediate_resource.hpp allows. Returns null, and changes nothing, if that is impossible. Only if `may_end_capture` is
-  /// set, it asks for the id of a stream that it has not asked for a capture, which would invalidate one.
+  /// set, it asks for the id of a stream that it has not asked for a capture, which would invalidate one. Of a stream whose id the caller
+  /// knows, it asks whether it captures instead, if it has not yet.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_nonblocking(std::size_t bytes,
-                                                                 cuda_stream_view stream,
+                                                                 identified_stream stream,
                                                                  bool may_end_capture = false) noexcept
   {
     if (bytes - 1 >= largest_request) { return nullptr; }
-    auto key     = stream.value();
-    bool may_ask = may_end_capture;
+    auto key  = stream.view().value();
+    bool runs = false;
     if (slow_path_.takes_allocation(key)) {
       auto const reasons = slow_path_.reasons_for(slow_path::any_to_allocate, key);
-      bool const runs    = reasons == slow_path::checks_captures && is_known_to_run(key);
+      runs               = reasons == slow_path::checks_captures && is_known_to_run(key);
       if (reasons != 0 && !runs) { return nullptr; }
-      may_ask = may_ask || runs;
-      key     = caches_.key_of(key);
+      key = caches_.key_of(key);
     }
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);
     if (cache == nullptr || caches_.asks_for_captures_of(bytes)) { return nullptr; }
-    if (may_ask ? !cache->is_current() : !cache->is_trusted()) { return nullptr; }
+    if (!cache->is_trusted()) {
+      bool const is_known = stream.is_known_as(cache->identity());
+      bool const may_use =
+        is_known ? runs || is_known_to_run(stream.view().value()) : (may_end_capture || runs) && cache->is_current();
+      if (!may_use) { return nullptr; }
+    }
     cache_entered const inside{*cache};
     if (!inside) { return nullptr; }
     try {

@@ -12,6 +12,7 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
@@ -127,7 +128,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
 
   /// Allocates from the thread's own cache of `stream`; see immediate_resource. Returns null if RMM_NVTX is defined, because tools have to
   /// see each call.
-  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept final
+  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes, rmm::detail::identified_stream stream) noexcept final
   {
     return tools_look_on ? nullptr : heap_.try_allocate_nonblocking(bytes, stream);
   }

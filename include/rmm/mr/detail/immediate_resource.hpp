@@ -3,6 +3,7 @@
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 
 #include <cstddef>
 
@@ -20,8 +21,8 @@ namespace detail {
 ///    thread has locked this thread out of its cache (see biased_lock.hpp), the call fails at once. The other thread waits until a call
 ///    that has begun is over. This takes a few instructions and none of the caller's locks.
 ///  - It calls nothing that the program supplied (upstream, callbacks, error handlers) but the global operator new, and logs nothing.
-///  - It asks CUDA at most two questions: whether the stream captures, and which stream the handle names. The driver answers both
-///    at once, even while other threads wait in the driver, for example for room in the queue of that stream
+///  - It asks CUDA at most two questions: whether the stream captures, and, unless the caller knows it, which stream the handle names. The
+///    driver answers both at once, even while other threads wait in the driver, for example for room in the queue of that stream
 ///    (tests/cuda/stream_behaviour_tests.cpp).
 ///
 /// Adaptors are not immediate resources, because they have to see each call. Adaptors for statistics and limits only count, and have
@@ -29,7 +30,8 @@ namespace detail {
 class immediate_resource {
  public:
   /// Allocates as allocate() does. Returns null, and changes nothing, if the thread's cache cannot serve the request.
-  [[nodiscard]] virtual void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept = 0;
+  [[nodiscard]] virtual void* try_allocate_nonblocking(std::size_t bytes,
+                                                       rmm::detail::identified_stream stream) noexcept = 0;
 
   /// Frees as deallocate() does. Returns false, and changes nothing, if the thread's cache cannot take the block.
   [[nodiscard]] virtual bool try_deallocate_nonblocking(void* ptr,

@@ -9,6 +9,8 @@
 #include <rmm/capture_scope.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/detail/stream/stream_cache.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
@@ -33,6 +35,7 @@
 
 namespace {
 
+using rmm::detail::identified_stream;
 using rmm::mr::cuda_memory_resource;
 using rmm::mr::device_memory_resource;
 using rmm::mr::detail::immediate_resource;
@@ -100,13 +103,28 @@ TEST_F(ImmediateResourceSim, ServesNothingWithoutACacheForThreadAndStream)
   warm.pool.deallocate(ptr, warm.size, warm.stream);
 }
 
-TEST_F(ImmediateResourceSim, RefusesAForeignStreamWhoseHandleMayBeRecycled)
+TEST_F(ImmediateResourceSim, RefusesAForeignStreamWhoseHandleMayBeRecycledUnlessTheCallerKnowsIt)
 {
   warm_pool warm;
   cudaStream_t stream{};
   ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
   warm.warm_up(stream);
   EXPECT_FALSE(warm.serves(stream));
+  auto const identity = rmm::detail::stream_identity(stream);
+  EXPECT_EQ(warm.pool.try_allocate_nonblocking(warm.size, identified_stream{stream, identity + 1}), nullptr);
+  auto const calls    = cudasim::calls();
+  auto const captures = cudasim::calls("cudaStreamIsCapturing");
+  auto* const ptr     = warm.pool.try_allocate_nonblocking(warm.size, identified_stream{stream, identity});
+  EXPECT_NE(ptr, nullptr);
+  EXPECT_EQ(cudasim::calls(), calls + 1);
+  EXPECT_EQ(cudasim::calls("cudaStreamIsCapturing"), captures + 1);
+  warm.pool.deallocate(ptr, warm.size, stream);
+
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(warm.pool.try_allocate_nonblocking(warm.size, identified_stream{stream, identity}), nullptr);
+  cudaGraph_t graph{};
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
@@ -201,15 +219,15 @@ struct CheckedPoolSim : ImmediateResourceSim {
   }
 
   /// Expects that both calls are served, and that they make exactly the CUDA calls in `questions` about `stream`.
-  void expect_served_with(cudaStream_t stream, std::vector<std::pair<char const*, std::uint64_t>> const& questions)
+  void expect_served_with(identified_stream stream, std::vector<std::pair<char const*, std::uint64_t>> const& questions)
   {
-    warm->warm_up(stream);  // otherwise the other stream may occupy this slot of the thread's table
+    warm->warm_up(stream.view());  // otherwise the other stream may occupy this slot of the thread's table
     std::vector<std::uint64_t> before;
     for (auto const& question : questions) { before.push_back(cudasim::calls(question.first)); }
     auto const calls = cudasim::calls();
     auto* const ptr  = warm->pool.try_allocate_nonblocking(warm->size, stream);
     ASSERT_NE(ptr, nullptr);
-    EXPECT_TRUE(warm->pool.try_deallocate_nonblocking(ptr, warm->size, stream));
+    EXPECT_TRUE(warm->pool.try_deallocate_nonblocking(ptr, warm->size, stream.view()));
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < questions.size(); ++i) {
       EXPECT_EQ(cudasim::calls(questions[i].first) - before[i], questions[i].second) << questions[i].first;
@@ -232,6 +250,18 @@ TEST_F(CheckedPoolSim, AsksAForeignStreamForItsIdentityAsWell)
   expect_served_with(foreign, {{"cudaStreamIsCapturing", 2}, {"cudaStreamGetId", 1}});
 }
 
+TEST_F(CheckedPoolSim, DoesNotAskForAnIdentityThatTheCallerKnows)
+{
+  auto const identity = rmm::detail::stream_identity(foreign);
+  expect_served_with({foreign, identity}, {{"cudaStreamIsCapturing", 2}});
+}
+
+TEST_F(CheckedPoolSim, AsksForAnIdentityOtherThanThatOfItsCache)
+{
+  auto const identity = rmm::detail::stream_identity(foreign);
+  expect_served_with({foreign, identity + 1}, {{"cudaStreamIsCapturing", 2}, {"cudaStreamGetId", 1}});
+}
+
 TEST_F(CheckedPoolSim, ServesNothingForARecycledHandle)
 {
   auto* const handle = foreign;
@@ -244,16 +274,20 @@ TEST_F(CheckedPoolSim, ServesNothingForARecycledHandle)
   } while (foreign != handle);
   others.pop_back();
   EXPECT_EQ(warm->pool.try_allocate_nonblocking(warm->size, foreign), nullptr);
+  identified_stream const known{foreign, rmm::detail::stream_identity(foreign)};
+  EXPECT_EQ(warm->pool.try_allocate_nonblocking(warm->size, known), nullptr);
   for (auto* const other : others) { EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess); }
 }
 
 TEST_F(CheckedPoolSim, ServesNoStreamThatCapturesAndBreaksNoCapture)
 {
   for (auto* const stream : {warm->stream.value(), foreign}) {
+    identified_stream const known{stream, rmm::detail::stream_identity(stream)};
     auto* const ptr = warm->pool.allocate(warm->size, stream);
     warm->warm_up(stream);
     ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
     EXPECT_EQ(warm->pool.try_allocate_nonblocking(warm->size, stream), nullptr);
+    EXPECT_EQ(warm->pool.try_allocate_nonblocking(warm->size, known), nullptr);
     EXPECT_FALSE(warm->pool.try_deallocate_nonblocking(ptr, warm->size, stream));
     cudaGraph_t graph{};
     EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);

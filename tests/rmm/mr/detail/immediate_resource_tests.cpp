@@ -2,6 +2,7 @@
 #include "../../../support/counting_upstream.hpp"
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/limiting_resource_adaptor.hpp>
@@ -23,7 +24,7 @@ struct one_block final : rmm::mr::detail::immediate_resource {
   std::size_t allocated{};
   std::size_t deallocated{};
 
-  void* try_allocate_nonblocking(std::size_t bytes, rmm::cuda_stream_view) noexcept override
+  void* try_allocate_nonblocking(std::size_t bytes, rmm::detail::identified_stream) noexcept override
   {
     allocated = bytes;
     return is_ready ? &block : nullptr;

@@ -4,6 +4,7 @@
 #include "pylibrmm/memory_resource/_owned_resources.hpp"
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 
@@ -18,7 +19,7 @@ class immediate_adaptor final : public rmm::mr::detail::immediate_resource {
  public:
   immediate_adaptor(Adaptor& adaptor, immediate_resource* upstream) noexcept : adaptor_{adaptor}, upstream_{upstream} {}
 
-  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes, rmm::cuda_stream_view stream) noexcept final
+  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes, rmm::detail::identified_stream stream) noexcept final
   {
     return adaptor_.try_allocate_nonblocking(bytes, stream, *upstream_);
   }
