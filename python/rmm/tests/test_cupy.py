@@ -9,7 +9,10 @@ import inspect
 import pickle
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -251,45 +254,257 @@ def test_a_stream_ends_after_its_memory(cupy: Any) -> None:
     assert events == ["free", "end"] * 2
 
 
-@pytest.mark.skipif(cuda_backend != "sim", reason="looks at the simulator's runtime")
-def test_memory_does_not_go_to_another_stream_with_the_same_handle(cupy: Any) -> None:
-    """A block is freed on a stream that is still busy. The stream ends, and a new one gets its handle."""
-    runtime = ctypes.CDLL(str(Path(librmm.__file__).parent / "lib" / "libcudart_sim.so"))
-    sleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+# --- streams that CuPy makes, on the simulator
 
-    class Foreign(CupyStream):
-        """A stream that pools do not know."""
+needs_simulator = pytest.mark.skipif(cuda_backend != "sim", reason="looks at the simulator's runtime")
 
-        def __init__(self) -> None:
-            handle = ctypes.c_void_p()
-            assert runtime.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0
-            self.ptr = handle.value or 0
 
-        def __del__(self) -> None:
-            assert runtime.cudaStreamDestroy(ctypes.c_void_p(self.ptr)) == 0
+class CppString(ctypes.Structure):
+    """A std::string of libstdc++."""
 
-        def is_idle(self) -> bool:
-            return int(runtime.cudaStreamQuery(ctypes.c_void_p(self.ptr))) == 0
+    _fields_ = (("data", ctypes.c_char_p), ("size", ctypes.c_size_t), ("capacity", ctypes.c_size_t * 2))
 
+
+class Runtime:
+    """The simulator's runtime, as CuPy uses that of CUDA."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(str(Path(librmm.__file__).parent / "lib" / "libcudart_sim.so"))
+        self._count = self.library["_ZN7cudasim5callsERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"]
+        self._count.restype = ctypes.c_uint64
+
+    def count(self, function: str) -> int:
+        """Returns how often the function was called."""
+        name = function.encode()
+        return int(self._count(ctypes.byref(CppString(name, len(name)))))
+
+    def make_stream(self) -> int:
+        handle = ctypes.c_void_p()
+        assert self.library.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0
+        return handle.value or 0
+
+    def call(self, function: str, stream: int, *arguments: Any) -> int:
+        return int(self.library[function](ctypes.c_void_p(stream), *arguments))
+
+
+class EarlyStream:
+    """A stream that pools do not know, as `cupy.cuda.Stream` before CuPy 14."""
+
+    runtime: Runtime
+    null: CupyStream
+    asked = 0
+
+    def __init__(self) -> None:
+        self._handle = self.runtime.make_stream()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            assert self.runtime.call("cudaStreamDestroy", self._handle) == 0
+
+    @property
+    def ptr(self) -> int:
+        EarlyStream.asked += 1
+        return self._handle
+
+
+class OwningStream(EarlyStream):
+    """A stream as `cupy.cuda.Stream`, which can also refer to a stream of another owner."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._foreign_stream_ref: object = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_foreign_stream_ref", None) is None:
+            super().__del__()
+
+    @classmethod
+    def from_external(cls, stream: Any) -> OwningStream:
+        made = cls.__new__(cls)
+        made._handle = stream._handle
+        made._foreign_stream_ref = stream
+        return made
+
+
+class DerivedStream(OwningStream):
+    pass
+
+
+class ExternalStream:
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+
+@pytest.fixture
+def runtime(cupy: Any) -> Runtime:
+    """The runtime. Streams of CuPy are those of OwningStream, and a pool is the current resource."""
+    EarlyStream.runtime = Runtime()
+    EarlyStream.null = cupy.Stream.null
+    cupy.Stream = OwningStream
+    _forget_cupy()
     rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20, 1 << 20))
+    return EarlyStream.runtime
+
+
+def questions_in(runtime: Runtime, calls: int) -> tuple[int, int, int]:
+    """Returns how often `calls` allocations asked for a handle, for an identity, and, with their frees, for captures."""
+    for _ in range(300):  # at first, each free on a stream that may end at any time gets an event
+        rmm_cupy_allocator(1000)
+    functions = "cudaStreamGetId", "cudaStreamIsCapturing"
+    before = [EarlyStream.asked, *map(runtime.count, functions)]
+    for _ in range(calls):
+        rmm_cupy_allocator(1000)
+    handles, identities, captures = (
+        now - then for now, then in zip([EarlyStream.asked, *map(runtime.count, functions)], before, strict=True)
+    )
+    return handles, identities, captures
+
+
+def handle_of(pointer: Any) -> int:
+    handle: int = pointer.mem._owner.stream.__cuda_stream__()[1]
+    return handle
+
+
+@needs_simulator
+@pytest.mark.parametrize("made", [OwningStream, EarlyStream])
+def test_a_stream_that_cupy_owns_is_identified_once(cupy: Any, runtime: Runtime, made: type[EarlyStream]) -> None:
+    cupy.Stream = made
+    _forget_cupy()
+    cupy.stream = stream = made()
+    handles, identities, captures = questions_in(runtime, 100)
+    assert (handles, identities) == (0, 0)
+    assert captures >= 200
+    assert handle_of(rmm_cupy_allocator(1000)) == stream._handle
+
+
+@needs_simulator
+def test_a_stream_of_another_owner_is_always_identified(cupy: Any, runtime: Runtime) -> None:
+    owner = OwningStream()
+    for cupy.stream in OwningStream.from_external(owner), ExternalStream(owner._handle), DerivedStream():
+        assert questions_in(runtime, 100)[1] == 100
+
+
+@needs_simulator
+def test_a_default_stream_keeps_its_handle(cupy: Any, runtime: Runtime) -> None:
+    for handle, identities in (1, 0), (2, 1):  # a new cache asks
+        cupy.stream = OwningStream.from_external(SimpleNamespace(_handle=handle))
+        cupy.stream._foreign_stream_ref = None  # as Stream.ptds
+        before = runtime.count("cudaStreamGetId")
+        for _ in range(2):
+            assert handle_of(rmm_cupy_allocator(1000)) == handle
+        assert runtime.count("cudaStreamGetId") == before + identities
+        cupy.stream._foreign_stream_ref = cupy.stream.null
+
+
+@needs_simulator
+def test_the_runtime_is_not_asked_for_the_current_device(cupy: Any, runtime: Runtime) -> None:
+    rmm_cupy_allocator(1000)
+    before = runtime.count("cudaGetDevice"), runtime.count("cuCtxGetDevice")
+    for _ in range(10):
+        rmm_cupy_allocator(1000)
+    assert runtime.count("cudaGetDevice") == before[0]
+    assert runtime.count("cuCtxGetDevice") > before[1]  # there are several
+
+
+@needs_simulator
+def test_streams_that_come_and_go_are_told_apart(cupy: Any, runtime: Runtime) -> None:
+    def references() -> int:
+        gc.collect()
+        return sum(type(each) is weakref.ReferenceType for each in gc.get_objects())
+
+    before = references()
+    addresses = set()
+    for _ in range(3000):
+        spare = OwningStream()
+        cupy.stream = OwningStream()
+        addresses.add(id(cupy.stream))
+        assert handle_of(rmm_cupy_allocator(1000)) == cupy.stream._handle
+        cupy.stream, spare = spare, cupy.stream
+        assert handle_of(rmm_cupy_allocator(1000)) == cupy.stream._handle
+        del spare
+    assert len(addresses) < 2000
+    assert references() - before < 100
+
+
+@needs_simulator
+def test_more_streams_than_are_remembered(cupy: Any, runtime: Runtime) -> None:
+    streams = [OwningStream() for _ in range(300)]
+    for _ in range(3):
+        for cupy.stream in streams:
+            assert handle_of(rmm_cupy_allocator(1000)) == cupy.stream._handle
+    cupy.stream = streams[-1]
+    for _ in range(600):  # until one that is no longer used gives up its place
+        rmm_cupy_allocator(1000)
+    assert questions_in(runtime, 100)[:2] == (0, 0)
+
+
+@needs_simulator
+def test_threads_have_streams_of_their_own(cupy: Any, runtime: Runtime) -> None:
+    current = threading.local()
+    cupy.get_current_stream = lambda: current.stream
+    _forget_cupy()
+
+    def allocate(_: int) -> bool:
+        right = True
+        for _ in range(20):
+            streams = [OwningStream() for _ in range(10)]
+            for current.stream in streams * 3:
+                right = right and handle_of(rmm_cupy_allocator(1000)) == current.stream._handle
+        return right
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(allocate, range(4)))
+
+
+@needs_simulator
+def test_a_stream_that_captures_is_identified_later(cupy: Any, runtime: Runtime) -> None:
+    cupy.stream = stream = OwningStream()
+    for _ in range(2):  # a new stream, and one whose identity is known
+        assert runtime.call("cudaStreamBeginCapture", stream._handle, 0) == 0
+        identities = runtime.count("cudaStreamGetId")
+        with pytest.raises(RuntimeError, match="captures a CUDA graph"):
+            rmm_cupy_allocator(1000)
+        assert runtime.count("cudaStreamGetId") == identities  # the question would invalidate the capture
+        graph = ctypes.c_void_p()
+        assert runtime.call("cudaStreamEndCapture", stream._handle, ctypes.byref(graph)) == 0
+        assert runtime.library.cudaGraphDestroy(graph) == 0
+        assert questions_in(runtime, 100)[:2] == (0, 0)
+
+
+@needs_simulator
+@pytest.mark.parametrize("owned", [False, True], ids=["of another owner", "that CuPy owns"])
+def test_memory_does_not_go_to_another_stream_with_the_same_handle(cupy: Any, runtime: Runtime, owned: bool) -> None:
+    """A block is freed on a stream that is still busy. The stream ends, and a new one gets its handle.
+
+    The object of the new stream is at the address of the other one.
+    """
+    sleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+    make: Any = OwningStream if owned else DerivedStream
     for _ in range(20):  # until it still sleeps: this thread may have to wait for a processor meanwhile
-        stream = Foreign()
-        handle = stream.ptr
+        stream = make()
+        handle, place = stream.ptr, id(stream)
         cupy.stream = stream
         pointer = rmm_cupy_allocator(1000)
         address = pointer.ptr
-        assert runtime.cudaLaunchHostFunc(ctypes.c_void_p(handle), sleep, ctypes.c_void_p(300_000)) == 0
+        assert runtime.call("cudaLaunchHostFunc", handle, sleep, ctypes.c_void_p(300_000)) == 0
         cupy.stream = cupy.Stream.null
         del stream, pointer  # the memory goes back to the pool, then the stream ends
-        cupy.stream = another = Foreign()
-        assert another.ptr == handle, "the test needs a handle that comes back"
+        others: list[OwningStream] = []
+        while id(another := make.__new__(make)) != place and len(others) < 100_000:
+            others.append(another)
+        another.__init__()
+        assert (another.ptr, id(another)) == (handle, place), "the test needs a handle and an address that come back"
+        cupy.stream = another
         pointer = rmm_cupy_allocator(1000)
-        is_safe = pointer.ptr != address or not another.is_idle()
+        is_safe = pointer.ptr != address or runtime.call("cudaStreamQuery", handle) != 0
         cupy.stream = cupy.Stream.null
         if is_safe:
             break
         del pointer, another
     assert is_safe
+
+
+# --- errors
 
 
 def test_out_of_memory_is_the_error_of_cupy_with_the_report(cupy: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:

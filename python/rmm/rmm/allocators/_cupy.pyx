@@ -8,7 +8,8 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from cpython.ref cimport Py_DECREF
 from cuda.bindings.cyruntime cimport cudaStream_t
 from libc.stddef cimport size_t
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
+from libcpp cimport bool
 
 from rmm.librmm.device_buffer cimport device_buffer
 from rmm.pylibrmm.device_buffer cimport DeviceBuffer, fill_at_once, fill_with, without_memory
@@ -39,6 +40,17 @@ cdef extern from "allocators/_direct_function.hpp" namespace "rmm_python":
     object with_direct_calls "rmm_python::direct_function::make"(object function, object (*shortcut)(object)) except +
 
 
+cdef extern from "allocators/_stream_records.hpp" namespace "rmm_python":
+    cdef cppclass known_stream:
+        cudaStream_t handle
+        uint64_t identity
+
+    cdef cppclass stream_records:
+        known_stream find(PyObject*)
+        bool has_place_for(PyObject*)
+        known_stream add(PyObject*, cudaStream_t handle, bool owns_handle)
+
+
 ctypedef PyObject* (*stream_function)(int skip_dispatch, void* optional_arguments) noexcept
 
 # The module cupy.cuda, once the first call has found it.
@@ -46,6 +58,9 @@ cdef object _cuda = None
 cdef object_maker _unowned_memory
 cdef object_maker _memory_pointer
 cdef object _null_stream = None
+cdef object _stream_class = None
+cdef bool _may_be_foreign = False
+cdef stream_records _streams
 cdef object _current_stream = None
 cdef stream_function _current_stream_in_c = NULL
 
@@ -62,7 +77,7 @@ cdef void* function_of(object module, str name, const char* signature) except? N
 
 
 cdef find_cupy():
-    global _cuda, _null_stream, _current_stream, _current_stream_in_c
+    global _cuda, _null_stream, _stream_class, _may_be_foreign, _current_stream, _current_stream_in_c
     found = import_module("cupy.cuda")
     _current_stream_in_c = <stream_function>function_of(
         found.stream,
@@ -71,7 +86,9 @@ cdef find_cupy():
     )
     _unowned_memory.set(found.UnownedMemory)
     _memory_pointer.set(found.MemoryPointer)
-    _null_stream = getattr(getattr(found, "Stream", None), "null", None)  # a stand-in for CuPy may have none
+    _stream_class = getattr(found, "Stream", None)  # a stand-in for CuPy may have none
+    _null_stream = getattr(_stream_class, "null", None)
+    _may_be_foreign = hasattr(_stream_class, "from_external")
     _current_stream = found.get_current_stream
     _cuda = found
 
@@ -82,16 +99,29 @@ def _forget_cupy():
     _cuda = None
 
 
-cdef Stream current_stream():
-    """Returns CuPy's current stream.
+cdef Stream current_stream(uint64_t* identity):
+    """Returns CuPy's current stream. Sets `identity` to that of the stream; to 0 if only CUDA knows it.
 
     Asks CuPy for the stream itself, because its function for the handle takes twice as long.
     """
+    identity[0] = 0
     stream = current_stream_of_cupy()
     if stream is _null_stream:  # the usual case
         return _default_stream
-    cdef void* handle = PyLong_AsVoidPtr(stream.ptr)
-    return _default_stream if handle == NULL else Stream._from_cudaStream_t(<cudaStream_t>handle, stream)
+    cdef known_stream known = _streams.find(<PyObject*>stream)
+    if known.handle == NULL:
+        known.handle = <cudaStream_t>PyLong_AsVoidPtr(stream.ptr)
+        if known.handle == NULL:
+            return _default_stream
+        if type(stream) is _stream_class and _streams.has_place_for(<PyObject*>stream):
+            known = _streams.add(<PyObject*>stream, known.handle, owns_handle(stream))
+    identity[0] = known.identity
+    return Stream._from_cudaStream_t(known.handle, stream)
+
+
+cdef bool owns_handle(object stream):
+    """Returns whether an object of CuPy's class Stream made its stream. Those of Stream.from_external() refer to another object instead."""
+    return not _may_be_foreign or getattr(stream, "_foreign_stream_ref", stream) is None
 
 
 cdef object current_stream_of_cupy():
@@ -138,8 +168,9 @@ cdef object allocate(object nbytes):
     cdef size_t size = PyLong_AsSize_t(nbytes) if PyLong_CheckExact(nbytes) else nbytes
     if _cuda is None:
         find_cupy()
-    cdef DeviceBuffer buffer = without_memory(current_stream())
-    if not fill_at_once(buffer, size):
+    cdef uint64_t identity
+    cdef DeviceBuffer buffer = without_memory(current_stream(&identity))
+    if not fill_at_once(buffer, size, identity):
         try:
             fill_with(buffer, size)
         except MemoryError as error:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from libc.stddef cimport size_t
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
 from libcpp cimport bool
 from libcpp.memory cimport unique_ptr
 
@@ -44,7 +44,7 @@ cdef class DeviceBuffer:
 
 cdef DeviceBuffer allocated(size_t size, Stream stream)
 cdef DeviceBuffer without_memory(Stream stream)
-cdef bool fill_at_once(DeviceBuffer made, size_t size) noexcept
+cdef bool fill_at_once(DeviceBuffer made, size_t size, uint64_t identity) noexcept
 cdef int fill_with(DeviceBuffer made, size_t size) except -1
 
 cpdef DeviceBuffer to_device(const unsigned char[::1] b, Stream stream=*)

@@ -84,6 +84,11 @@ cdef extern from "pylibrmm/_imported_memory.hpp" namespace "rmm_python" nogil:
         int device, const shared_block& block, const vector[int]& descriptors, const vector[string]& fabric_handles) except +
 
 
+cdef extern from "rmm/detail/stream/identified_stream.hpp" namespace "rmm::detail" nogil:
+    cdef cppclass identified_stream:
+        identified_stream(cuda_stream_view stream, uint64_t identity)
+
+
 cdef extern from "rmm/device_buffer.hpp" namespace "rmm" nogil:
     # The public declaration of device_buffer cannot raise errors with reports.
     cdef cppclass reporting_buffer "rmm::device_buffer":
@@ -92,7 +97,7 @@ cdef extern from "rmm/device_buffer.hpp" namespace "rmm" nogil:
             const void* source, size_t size, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
         void reserve(size_t new_capacity, cuda_stream_view stream) except +raise_error
         void resize(size_t new_size, cuda_stream_view stream) except +raise_error
-        bool try_allocate_nonblocking(size_t size, cuda_stream_view stream, immediate_resource& source)
+        bool try_allocate_nonblocking(size_t size, identified_stream stream, immediate_resource& source)
         bool try_deallocate_nonblocking(device_memory_resource* resource, immediate_resource& to)
 
 
@@ -235,7 +240,7 @@ cdef class DeviceBuffer:
         cdef cuda_stream_view c_stream = stream.view()
         if source == NULL or size == 0:
             self.c_obj.reset(<device_buffer*>new reporting_buffer(0, c_stream, self.mr.get_mr()))  # needs no wait
-            if size != 0 and not fill_at_once(self, size):
+            if size != 0 and not fill_at_once(self, size, 0):
                 fill_with(self, size)
             return
         with nogil:
@@ -824,7 +829,7 @@ cdef int device_of_buffer(DeviceBuffer buffer) except *:
 cdef DeviceBuffer allocated(size_t size, Stream stream):
     """Makes `DeviceBuffer(size=size, stream=stream)`, but faster: without passing arguments by name."""
     cdef DeviceBuffer made = without_memory(stream)
-    if not fill_at_once(made, size):
+    if not fill_at_once(made, size, 0):
         fill_with(made, size)  # also sets the stream of an empty buffer
     return made
 
@@ -836,10 +841,14 @@ cdef DeviceBuffer without_memory(Stream stream):
     return made
 
 
-cdef bool fill_at_once(DeviceBuffer made, size_t size) noexcept:
-    """Allocates `size` bytes for a buffer of without_memory(), if that needs no waiting. Keeps the GIL. Returns whether it did."""
+cdef bool fill_at_once(DeviceBuffer made, size_t size, uint64_t identity) noexcept:
+    """Allocates `size` bytes for a buffer of without_memory(), if that needs no waiting. Keeps the GIL. Returns whether it did.
+
+    `identity` is that of the buffer's stream; 0 if the caller does not know it.
+    """
     cdef immediate_resource* source = made.mr.immediate()
-    return source != NULL and (<reporting_buffer*>made.c_obj.get()).try_allocate_nonblocking(size, made.stream.view(), source[0])
+    return source != NULL and (<reporting_buffer*>made.c_obj.get()).try_allocate_nonblocking(
+        size, identified_stream(made.stream.view(), identity), source[0])
 
 
 cdef bool free_at_once(DeviceBuffer buffer) noexcept:

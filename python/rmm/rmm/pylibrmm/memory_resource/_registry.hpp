@@ -7,8 +7,8 @@
 
 #include <Python.h>
 
+#include <rmm/detail/cuda/context_device.hpp>
 #include <rmm/detail/cuda/device.hpp>
-#include <rmm/detail/error.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 
 namespace rmm_python {
@@ -17,8 +17,8 @@ namespace rmm_python {
 [[nodiscard]] inline int current_device()
 {
   int device{};
-  if (!rmm::detail::sees_one_device()) { RMM_CUDA_TRY(cudaGetDevice(&device)); }
-  return device;
+  if (rmm::detail::sees_one_device() || rmm::detail::find_device_of_current_context(device)) { return device; }
+  return rmm::detail::known_current_device();
 }
 
 /// Registers the resource of a Python object. The object lives until its memory is freed. The caller holds the GIL.
