@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// spinning_mutex, in all executions of the C++ memory model: two threads that spin, give up, sleep and are woken.
-// spinning_mutex.pml has more threads.
+// spinning_mutex, in all executions of the C++ memory model: two threads that spin, give up, sleep, are woken, and run sections of each
+// other. spinning_mutex.pml has more threads, in lock().
 
 #include "modelled_std.hpp"
 
@@ -23,7 +23,7 @@ using weak_memory::expect;
 using weak_memory::program;
 
 struct guarded {
-  spinning_mutex mutex;
+  spinning_mutex mutex{0};  // else only a third thread would leave its section
   weak_memory::plain<int> count{0, "what the mutex guards"};
 
   void enter(int times)
@@ -34,10 +34,31 @@ struct guarded {
       mutex.unlock();
     }
   }
+
+  void run(int times)
+  {
+    for (int i = 0; i != times; ++i) {
+      weak_memory::plain<int> before{1, "what a thread wrote before run()"};
+      weak_memory::plain<int> runs{0, "what a section writes for its thread"};
+      mutex.run([&]() noexcept {
+        count = count + before;
+        runs  = runs + 1;
+      });
+      expect(runs == 1, "run() returns after the section ran once");
+    }
+  }
+
+  void run_here()
+  {
+    mutex.run_here([&]() noexcept { count = count + 1; });
+  }
 };
 
-/// One thread for each number, which enters so often. A thread that sleeps and is not woken cannot go on, which is an error.
-weak_memory::set_up_program threads_that_enter(std::vector<int> const& times)
+/// Makes one thread for each number, which locks so often, one for each number of `runs`, which calls run() so often, and `here` threads
+/// that call run_here(). A thread that sleeps and is not woken cannot go on, which is an error.
+weak_memory::set_up_program threads_that_enter(std::vector<int> const& times,
+                                               std::vector<int> const& runs = {},
+                                               int here                     = 0)
 {
   return [=](program& made) {
     auto const state = std::make_shared<guarded>();
@@ -46,6 +67,14 @@ weak_memory::set_up_program threads_that_enter(std::vector<int> const& times)
       made.thread([=] { state->enter(each); });
       sum += each;
     }
+    for (int const each : runs) {
+      made.thread([=] { state->run(each); });
+      sum += each;
+    }
+    for (int i = 0; i != here; ++i) {
+      made.thread([=] { state->run_here(); });
+    }
+    sum += here;
     made.finally([=] { expect(state->count == sum, "each thread saw what the others had written"); });
   };
 }
@@ -57,10 +86,19 @@ weak_memory::limits with_given_up_turns()
   return given;
 }
 
-weak_memory::checked_part const spinning{
-  "include/rmm/detail/base/spinning_mutex.hpp", {threads_that_enter({1, 1})}, with_given_up_turns()};
-weak_memory::checked_part const sleeping{
-  spinning.file, {threads_that_enter({1, 1}), threads_that_enter({2, 1})}, with_given_up_turns()};
+weak_memory::checked_part const spinning{"include/rmm/detail/base/spinning_mutex.hpp",
+                                         {threads_that_enter({1, 1}),
+                                          threads_that_enter({1}, {1}),
+                                          threads_that_enter({}, {1, 1}),
+                                          threads_that_enter({}, {1}, 1)},
+                                         with_given_up_turns()};
+weak_memory::checked_part const sleeping{spinning.file,
+                                         {threads_that_enter({1, 1}),
+                                          threads_that_enter({2, 1}),
+                                          threads_that_enter({1}, {1}),
+                                          threads_that_enter({}, {1, 1}),
+                                          threads_that_enter({}, {1}, 1)},
+                                         with_given_up_turns()};
 
 /// With one processor no thread spins.
 struct SpinningMutexModel : testing::TestWithParam<int> {
