@@ -25,6 +25,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -119,6 +120,53 @@ TEST_F(OwnerPattern, HoldsWhereAnotherStreamTakesAKeptBlock)
   EXPECT_EQ(foreign.value(rmm::cuda_stream_default), 0U);
   EXPECT_EQ(cudaStreamDestroy(raw), cudaSuccess);
   mr.deallocate(all.ptr, all.bytes, other);
+}
+
+TEST_F(OwnerPattern, HoldsOnAPoolWhoseCachesGatherLargeBlocks)
+{
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda_, 1024 * MiB, 1024 * MiB};
+  void* const most = mr.allocate(900 * MiB);
+  run(mr, MiB);
+  mr.deallocate(most, 900 * MiB);
+  auto const now = mr.figures();
+  EXPECT_EQ(now.live_bytes, 0U);
+  EXPECT_GT(now.from_other_streams + now.from_other_caches + now.put_together, 0U);
+}
+
+/// Frees so many blocks of one stream that its cache gathers, while its work is delayed. Another stream takes their memory.
+struct GatheredBlocks : OwnerPattern, ::testing::WithParamInterface<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutEvent, GatheredBlocks, ::testing::Values(9, 8));
+
+TEST_P(GatheredBlocks, ReachAnotherStreamInOrder)
+{
+  constexpr std::size_t bytes = 100 * 1024;
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda_, 1024 * MiB, 1024 * MiB};
+  rmm::device_scalar<unsigned long long> foreign{0, rmm::cuda_stream_default, &cuda_};
+  rmm::cuda_stream const stream;
+  rmm::cuda_stream const other;
+  void* const most = mr.allocate(900 * MiB, other);
+  mr.deallocate(mr.allocate(bytes, stream), bytes, stream);
+  mr.deallocate(mr.allocate(MiB, other), MiB, other);  // finds that memory is scarce
+  std::vector<rmm::test::owned_block> blocks(GetParam(), {nullptr, bytes, stream, 1});
+  for (auto& each : blocks) {
+    each.ptr = mr.allocate(bytes, stream);
+    each.fill();
+  }
+  blocks.front().verify(foreign.data());  // loads the kernels
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  rmm::test::delay_kernel<<<1, 1, 0, stream.value()>>>(100'000'000);
+  for (auto& each : blocks) { each.verify(foreign.data()); }
+  for (auto& each : blocks) { mr.deallocate(each.ptr, bytes, stream); }
+
+  rmm::test::owned_block rest{nullptr, 124 * MiB, other, 2};
+  rest.ptr = mr.allocate(rest.bytes, other);
+  rest.fill();
+  rest.verify(foreign.data());
+  EXPECT_EQ(cudaStreamQuery(stream.value()), cudaErrorNotReady);  // nothing waited on the host
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(foreign.value(rmm::cuda_stream_default), 0U);
+  mr.deallocate(rest.ptr, rest.bytes, other);
+  mr.deallocate(most, 900 * MiB, other);
 }
 
 TEST_F(OwnerPattern, HoldsOnAnArena)

@@ -53,7 +53,7 @@ namespace detail {
 ///
 /// Invariants:
 ///  S1  each cache is listed once, at its place(). Its owner finds it only while it is listed
-///  S2  the limits follow from block_bytes(), the number of caches, and whether memory is scarce, plenty or ample
+///  S2  the limits follow from block_bytes(), the number of caches, and whether memory is scarce, tight, plenty or ample
 ///  S3  ended_ counts the listed caches whose stream has ended, noted_live_ the live bytes that they have noted
 ///  S4  while no_run_of_ is not no_limit, all caches are closed, and no run of neighbours in the heap, with or without events, has so many
 ///      bytes: none had when a search ended, and no memory was freed or added since
@@ -224,6 +224,14 @@ class basic_cache_set {
   /// Returns the bytes of large blocks that a cache may keep: none unless memory is plenty, and none in the only cache, which holds all.
   [[nodiscard]] std::size_t most_kept() const noexcept { return most_kept_.load(std::memory_order_relaxed); }
 
+  /// Returns the bytes of large blocks that a cache may gather before it records one event for all: none unless memory is scarce, because
+  /// caches serve most blocks then.
+  [[nodiscard]] std::size_t most_gathered() const noexcept
+  {
+    bool const eager = eager_fences_left_.load(std::memory_order_relaxed) != 0;
+    return eager ? 0 : most_gathered_.load(std::memory_order_relaxed);
+  }
+
   /// Whether the cache holds more than its share, or a range that is large. Called by the owner.
   [[nodiscard]] bool has_to_flush(stream_cache const& cache) const noexcept
   {
@@ -252,9 +260,10 @@ class basic_cache_set {
 
   /// Decides for a request of `asker`, which may be null, whether free memory is scarce: from when the stores have less than 1/8 of all memory
   /// until they have more than 3/8. While it is scarce, blocks above 1/65536 of the pool, but at least 64 KiB and at most 256 KiB, go past
-  /// caches. It is plenty from when the stores have 1/2 of all memory until they have less than 3/8. It is ample once live blocks, as far as
-  /// noted, have had at most 3/16 of it in so many searches in a row that the program will hardly need more soon, until they have more than
-  /// 1/4. Then only blocks above 1/64 of the pool, or half of a cache's share, go past caches.
+  /// caches, which gather them unless it is tight: from when the stores have less than 5/64 until they have 6/64. It is plenty from when the
+  /// stores have 1/2 of all memory until they have less than 3/8. It is ample once live blocks, as far as noted, have had at most 3/16 of it
+  /// in so many searches in a row that the program will hardly need more soon, until they have more than 1/4. Then only blocks above 1/64 of
+  /// the pool, or half of a cache's share, go past caches.
   /// Cost  adds up at most 4 stores a call on average: if the heap has more, only each n-th call adds them up.
   void note_scarcity(stream_cache* asker) noexcept
   {
@@ -276,10 +285,13 @@ class basic_cache_set {
     auto const more    = std::exchange(searches_since_sum_, 0);
     searches_if_ample_ = enough ? detail::min(searches_if_ample_ + more, searches_before_ample) : 0;
     bool const ample   = searches_if_ample_ == searches_before_ample;
-    if (scarce == is_scarce_ && plenty == is_plenty_ && ample == is_ample_) { return; }
+    bool const tight =
+      stored < block_bytes() / 64 * (is_tight_ ? sixty_fourths_if_not_tight : most_sixty_fourths_if_tight);
+    if (scarce == is_scarce_ && plenty == is_plenty_ && ample == is_ample_ && tight == is_tight_) { return; }
     is_scarce_ = scarce;
     is_plenty_ = plenty;
     is_ample_  = ample;
+    is_tight_  = tight;
     set_limits();
   }
 
@@ -687,27 +699,29 @@ class basic_cache_set {
   }
 
  private:
-  static constexpr std::size_t most_moved               = shared_free_lists::most_moved;
-  static constexpr std::size_t most_refilled            = 1024;  // where there is one cache
-  static constexpr std::size_t stack_shortening         = 16;
-  static constexpr std::size_t polls_in_passing         = 4;   // with each cache that may leave an event
-  static constexpr std::size_t most_asked               = 32;  // caches, before all are closed
-  static constexpr std::size_t most_thread_caches       = 4096;
-  static constexpr unsigned eager_fences                = 4096;
-  static constexpr std::size_t largest_refill           = std::size_t{8} << 20;
-  static constexpr std::size_t most_unfenced_alone      = std::size_t{16} << 20;
-  static constexpr std::size_t least_large              = std::size_t{1} << 20;
-  static constexpr std::size_t most_large_if_scarce     = std::size_t{256} << 10;
-  static constexpr std::size_t most_eighths_if_scarce   = 3;
-  static constexpr std::size_t eighths_of_plenty        = 4;  // until there are fewer than most_eighths_if_scarce
-  static constexpr std::size_t searches_before_ample    = 1024;
-  static constexpr std::size_t sixteenths_before_ample  = 3;
-  static constexpr std::size_t most_sixteenths_if_ample = 4;
-  static constexpr std::size_t stores_a_call            = 4;  // whose bytes are added up
-  static constexpr std::size_t ranges_in_all            = 16384;
-  static constexpr std::size_t ranges_in_each           = 2048;
-  static constexpr std::size_t most_ranges_in_all       = 65536;  // where that leaves each cache least_ranges
-  static constexpr std::size_t least_ranges             = 256;
+  static constexpr std::size_t most_moved                  = shared_free_lists::most_moved;
+  static constexpr std::size_t most_refilled               = 1024;  // where there is one cache
+  static constexpr std::size_t stack_shortening            = 16;
+  static constexpr std::size_t polls_in_passing            = 4;   // with each cache that may leave an event
+  static constexpr std::size_t most_asked                  = 32;  // caches, before all are closed
+  static constexpr std::size_t most_thread_caches          = 4096;
+  static constexpr unsigned eager_fences                   = 4096;
+  static constexpr std::size_t largest_refill              = std::size_t{8} << 20;
+  static constexpr std::size_t most_unfenced_alone         = std::size_t{16} << 20;
+  static constexpr std::size_t least_large                 = std::size_t{1} << 20;
+  static constexpr std::size_t most_large_if_scarce        = std::size_t{256} << 10;
+  static constexpr std::size_t most_eighths_if_scarce      = 3;
+  static constexpr std::size_t eighths_of_plenty           = 4;  // until there are fewer than most_eighths_if_scarce
+  static constexpr std::size_t searches_before_ample       = 1024;
+  static constexpr std::size_t sixteenths_before_ample     = 3;
+  static constexpr std::size_t most_sixteenths_if_ample    = 4;
+  static constexpr std::size_t sixty_fourths_if_not_tight  = 6;
+  static constexpr std::size_t most_sixty_fourths_if_tight = 5;
+  static constexpr std::size_t stores_a_call               = 4;  // whose bytes are added up
+  static constexpr std::size_t ranges_in_all               = 16384;
+  static constexpr std::size_t ranges_in_each              = 2048;
+  static constexpr std::size_t most_ranges_in_all          = 65536;  // where that leaves each cache least_ranges
+  static constexpr std::size_t least_ranges                = 256;
 
   /// Whether S1 and S3 hold, and what S2 says without numbers; O(caches).
   [[nodiscard]] bool is_listing_right() const noexcept
@@ -898,6 +912,8 @@ class basic_cache_set {
     most_ranges_.store(shared ? most_ranges(caches_.size()) : range_set::no_limit, std::memory_order_relaxed);
     auto const kept = shared && is_plenty_ ? detail::min(bytes / 256, bytes / (8 * caches_.size())) : 0;
     most_kept_.store(kept, std::memory_order_relaxed);
+    auto const gathered = scarce && !is_tight_ ? detail::min(bytes / 1024, bytes / (128 * caches_.size())) : 0;
+    most_gathered_.store(gathered, std::memory_order_relaxed);
     large_.store(shared ? large : range_set::no_limit, std::memory_order_relaxed);
     RMM_ASSERT(refill_bytes_ % heap_granule == 0 && refill_bytes_ <= largest_refill);
     RMM_ASSERT(shared || (share_.load(std::memory_order_relaxed) == bytes && !is_large(bytes)));
@@ -912,6 +928,7 @@ class basic_cache_set {
   std::atomic<std::size_t> most_ranges_{range_set::no_limit};  // ... and in how many ranges
   std::atomic<std::size_t> asks_above_{range_set::no_limit};   // bytes of a block
   std::atomic<std::size_t> most_kept_{0};                      // bytes of large blocks that a cache may keep
+  std::atomic<std::size_t> most_gathered_{0};                  // bytes of large blocks without an event
   std::atomic<unsigned> eager_fences_left_{0};                 // until then each free on a stream is fenced
   detail::spinning_mutex& mutex_;
   heap_limits& limits_;
@@ -927,6 +944,7 @@ class basic_cache_set {
   std::size_t refill_bytes_{};
   bool is_scarce_{false};
   bool is_plenty_{false};
+  bool is_tight_{false};
   bool is_ample_{false};
   std::int64_t noted_live_{};  // of all caches, as it was when their owners last had the lock, or others took from them
   std::size_t searches_since_sum_{};

@@ -78,12 +78,8 @@ class basic_memory_search {
     if (!caches_.try_claim(who.cache)) { throw std::bad_alloc{}; }
     scope_guard cancel{[&]() noexcept { caches_.return_claim(who.cache); }};
     taken_range taken{};
-    auto const polls = unasked_ == most_unasked ? most_polls + 2 * most_unasked : most_polls;  // catches up
-    if (!through_cache) { taken = take_exact_own(bytes, own); }                                // 2
-    if (!through_cache && !taken) {
-      shared_.poll(polls);
-      if (who.cache != nullptr && caches_.give_kept(*who.cache, who.stream, true)) { own = shared_.find(who.identity); }
-      taken = shared_.take_own_or_idle(bytes, own);  // 2
+    if (!through_cache) {
+      taken = take_large(bytes, who, own);  // 2
       if (!taken && who.cache != nullptr) {
         if (void* const ptr = caches_.take_coalesced(*who.cache, bytes)) { return ptr; }  // 3: has claimed for itself
       }
@@ -214,6 +210,19 @@ class basic_memory_search {
     if (!taken) { taken = take_coalesced(bytes, who, closed); }
     RMM_ASSERT_EXPENSIVE(free_.check_sum(taken ? bytes : 0));
     return taken;
+  }
+
+  /// Step 2 for a large block. `own`: the store of the caller's stream, which may be made.
+  [[nodiscard]] taken_range take_large(std::size_t bytes, asker const& who, free_store*& own) noexcept
+  {
+    auto const polls = unasked_ == most_unasked ? most_polls + 2 * most_unasked : most_polls;  // catches up
+    if (auto const taken = take_exact_own(bytes, own)) { return taken; }
+    shared_.poll(polls);
+    if (caches_.most_gathered() != 0) {  // what is gathered shall share an event
+      if (auto const taken = shared_.take_own_or_idle(bytes, own)) { return taken; }
+    }
+    if (who.cache != nullptr && caches_.give_kept(*who.cache, who.stream, true)) { own = shared_.find(who.identity); }
+    return shared_.take_own_or_idle(bytes, own);
   }
 
   /// Takes a range of exactly `bytes` bytes from the caller's own store, which may be null. The caller needs no event for it. Takes none if

@@ -85,17 +85,21 @@ struct heap_limits {
 /// its event with each block that it keeps, and others move the block to the ranges. A cache keeps only blocks of sizes that it is often
 /// asked for: other blocks are of more use where they coalesce.
 ///
+/// While memory is scarce, a cache gathers large blocks of all sizes instead, up to eight and without an event. They move to a store together,
+/// behind one event, with the next large free, or when the owner finds nothing else. Streams that may end soon, without notice, gather none.
+///
 /// Cost  host memory: about 7 KiB with few sizes of blocks, 50 KiB with all of them.
 ///
 /// Invariants:
-///  C1  `ranges`, `coalescing` blocks, the entries below `fenced` of each stack, and the kept blocks of a stream that can end without notice
-///      may be used after the cache's event
+///  C1  `ranges`, `coalescing` blocks, the entries below `fenced` of each stack, and the kept blocks if kept_have_event_ is
+///      set, may be used after the cache's event
 ///  C2  unfenced frees are the other entries of the stacks and the recent blocks: unfenced_count() blocks of unfenced_bytes_ bytes
 ///  C3  each block that was cut here has a claim of the heap's reserve; a bounded number of spare_claims_ is held in advance
 ///  C4  stacks share no entries; in each, fenced entries <= entries <= places
 ///  C5  no two free pieces overlap, and none is empty
 ///  C6  there are at most recent_capacity_ recent blocks, and at most as many coalescing ones
-///  C7  the kept blocks of a lasting stream are unfenced, whatever events the cache has recorded. No kept block counts in C2
+///  C7  the kept blocks of a lasting stream are unfenced, whatever events the cache has recorded; those of another stream are fenced with
+///      its unfenced frees. No kept block counts in C2
 ///
 /// The owner enters a cache through lock(), except for what only owners use, as next_event(). Other threads use it while their heap keeps
 /// the owner out. No function locks anything but the reserve.
@@ -107,7 +111,8 @@ struct heap_limits {
 class stream_cache {
  public:
   static constexpr std::size_t most_unfenced_frees = 128;
-  static constexpr std::size_t most_kept_blocks    = 2;
+  static constexpr std::size_t most_kept_blocks    = 8;
+  static constexpr std::size_t most_kept_of_sizes  = 2;  // because their sizes are frequent
 
   /// The stream of a cache.
   struct stream_name {
@@ -304,8 +309,9 @@ class stream_cache {
   /// takes one request from each of them (Misra and Gries). So sizes that more than a fifth of the latest requests have are counted.
   void count_large_request(std::size_t bytes) noexcept
   {
+    if (large_ == nullptr && !try_make_large_part()) { return; }
     large_size* unused = nullptr;
-    for (auto& each : large_sizes_) {
+    for (auto& each : large_->sizes) {
       if (each.requests == 0) {
         unused = &each;
       } else if (each.bytes == bytes) {
@@ -316,7 +322,7 @@ class stream_cache {
     if (unused != nullptr) {
       *unused = {bytes, 1};
     } else {
-      for (auto& each : large_sizes_) { --each.requests; }
+      for (auto& each : large_->sizes) { --each.requests; }
     }
   }
 
@@ -324,23 +330,41 @@ class stream_cache {
   /// for this size, and it does not free what others allocate.
   [[nodiscard]] bool would_keep(std::size_t bytes, std::size_t most) const noexcept
   {
-    bool const is_frequent = detail::any_of(large_sizes_.begin(), large_sizes_.end(), [&](auto const& each) {
+    if (large_ == nullptr) { return false; }
+    bool const is_frequent = detail::any_of(large_->sizes.begin(), large_->sizes.end(), [&](auto const& each) {
       return each.bytes == bytes && each.requests >= requests_before_keeping;
     });
-    bool const has_place   = kept_count_ != most_kept_blocks && bytes <= most && kept_bytes_ <= most - bytes;
+    bool const has_place   = kept_count_ < most_kept_of_sizes && bytes <= most && kept_bytes_ <= most - bytes;
     return is_frequent && has_place && live_bytes_ >= static_cast<std::int64_t>(bytes);
+  }
+
+  /// Whether the cache would gather a large block: it has a place, all kept blocks would have at most `most` bytes, its stream will
+  /// hardly end soon without notice, and it does not free what others allocate.
+  [[nodiscard]] bool would_gather(std::size_t bytes, std::size_t most) const noexcept
+  {
+    bool const has_place = kept_count_ < most_kept_blocks && bytes <= most && kept_bytes_ <= most - bytes;
+    return has_place && large_ != nullptr && fences_while_young_ == 0 &&
+           live_bytes_ >= static_cast<std::int64_t>(bytes);
+  }
+
+  /// Keeps a large block without an event: give_kept() will move several behind one. Requires would_gather().
+  void gather(void* ptr, std::size_t bytes) noexcept
+  {
+    RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0 && kept_count_ < most_kept_blocks);
+    add_kept(ptr, bytes);
+    kept_have_event_ = false;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
   }
 
   /// Keeps a large block that the owner frees, in a call that the program makes on the stream, which does not capture. Returns false if the
   /// event that the block needs cannot be recorded. Requires would_keep().
   [[nodiscard]] bool try_keep(void* ptr, std::size_t bytes) noexcept
   {
-    RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0 && kept_count_ != most_kept_blocks);
+    RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0 && kept_count_ < most_kept_blocks);
     if (!is_lasting_ && !event_.try_record_running(name_.handle)) { return false; }
     if (!is_lasting_ && has_unfenced()) { note_fenced(); }
-    kept_[kept_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};
-    kept_bytes_ += bytes;
-    live_bytes_ -= static_cast<std::int64_t>(bytes);
+    add_kept(ptr, bytes);
+    kept_have_event_ = !is_lasting_;
     RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return true;
   }
@@ -351,9 +375,10 @@ class stream_cache {
   {
     if (kept_hits_ == most_kept_hits) { return nullptr; }
     for (auto at = kept_count_; at-- > 0;) {
-      if (kept_[at].bytes != bytes) { continue; }
-      auto const begin = kept_[at].begin;
-      detail::copy(kept_.data() + at + 1, kept_.data() + kept_count_, kept_.data() + at);
+      auto* const kept = large_->kept.data();
+      if (kept[at].bytes != bytes) { continue; }
+      auto const begin = kept[at].begin;
+      detail::copy(kept + at + 1, kept + kept_count_, kept + at);
       --kept_count_;
       kept_bytes_ -= bytes;
       ++kept_hits_;
@@ -375,7 +400,7 @@ class stream_cache {
   template <class Take>
   void give_kept(Take&& take) noexcept
   {
-    for (std::size_t at = 0; at != kept_count_; ++at) { take(kept_[at]); }
+    for (std::size_t at = 0; at != kept_count_; ++at) { take(large_->kept[at]); }
     kept_count_ = 0;
     kept_bytes_ = 0;
     RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
@@ -383,13 +408,13 @@ class stream_cache {
 
   [[nodiscard]] std::size_t kept_count() const noexcept { return kept_count_; }
   [[nodiscard]] std::size_t kept_bytes() const noexcept { return kept_bytes_; }
-  [[nodiscard]] bool keeps_fenced() const noexcept { return !is_lasting_ && kept_count_ != 0; }
-  [[nodiscard]] bool keeps_unfenced() const noexcept { return is_lasting_ && kept_count_ != 0; }
+  [[nodiscard]] bool keeps_fenced() const noexcept { return kept_have_event_ && kept_count_ != 0; }
+  [[nodiscard]] bool keeps_unfenced() const noexcept { return !kept_have_event_ && kept_count_ != 0; }
 
   /// Returns the number of kept blocks without an event, and their bytes.
   [[nodiscard]] std::pair<std::size_t, std::size_t> unfenced_kept() const noexcept
   {
-    return is_lasting_ ? std::pair{kept_count(), kept_bytes_} : std::pair<std::size_t, std::size_t>{};
+    return keeps_unfenced() ? std::pair{kept_count(), kept_bytes_} : std::pair<std::size_t, std::size_t>{};
   }
 
   /// Moves fenced kept blocks to the ranges, as far as host memory allows. Returns whether there were any, so that another search of the
@@ -397,8 +422,9 @@ class stream_cache {
   bool coalesce_kept() noexcept
   {
     if (!keeps_fenced()) { return false; }
-    for (; kept_count_ != 0 && try_put_back(kept_[kept_count_ - 1]); --kept_count_) {
-      kept_bytes_ -= kept_[kept_count_ - 1].bytes;
+    auto const& kept = large_->kept;
+    for (; kept_count_ != 0 && try_put_back(kept[kept_count_ - 1]); --kept_count_) {
+      kept_bytes_ -= kept[kept_count_ - 1].bytes;
     }
     RMM_ASSERT((kept_count_ == 0) == (kept_bytes_ == 0));
     RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
@@ -430,6 +456,12 @@ class stream_cache {
 
   /// The event of the next fence of the stream's store; not the cache's own event. Only the owner uses it.
   [[nodiscard]] owned_event& next_event() noexcept { return next_event_; }
+
+  /// Counts an event of the stream: one that has many is no longer young.
+  void count_fence() noexcept
+  {
+    if (fences_while_young_ != 0 && --fences_while_young_ == 0) { most_unfenced_ = &limits_.most_unfenced_bytes; }
+  }
   void set_records_next(bool on) noexcept { records_next_ = on; }
 
   /// Makes all frees fenced without an event. Requires that no work uses the freed memory any more.
@@ -574,7 +606,7 @@ class stream_cache {
     for_each_filled([&](std::size_t granules) { largest = detail::max(largest, granules * heap_granule); });
     for (std::size_t i = 0; i < coalescing_count_; ++i) { largest = detail::max(largest, coalescing_[i].bytes); }
     for (std::size_t i = 0; i < recent_count_; ++i) { largest = detail::max(largest, recent_[i].bytes); }
-    for (std::size_t i = 0; i < kept_count_; ++i) { largest = detail::max(largest, kept_[i].bytes); }
+    for (std::size_t i = 0; i < kept_count_; ++i) { largest = detail::max(largest, large_->kept[i].bytes); }
     return largest;
   }
 
@@ -592,7 +624,7 @@ class stream_cache {
   {
     for (std::size_t i = 0; i < coalescing_count_; ++i) { visit(coalescing_[i], true); }
     for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i], false); }
-    for (std::size_t i = 0; i < kept_count_; ++i) { visit(kept_[i], !is_lasting_); }
+    for (std::size_t i = 0; i < kept_count_; ++i) { visit(large_->kept[i], kept_have_event_); }
     for_each_filled([&](std::size_t granules) {
       for (std::size_t i = 0; i < filled_[granules]; ++i) { visit(entry(granules, i), i < fenced_[granules]); }
     });
@@ -696,10 +728,11 @@ class stream_cache {
       fenced_          = filled_;
       may_have_fenced_ = true;
     }
-    frees_to_fence_ = detail::min(2 * frees_to_fence_, static_cast<std::int32_t>(most_unfenced_frees));
-    frees_left_     = frees_to_fence_;
-    unfenced_bytes_ = 0;
-    if (fences_while_young_ != 0 && --fences_while_young_ == 0) { most_unfenced_ = &limits_.most_unfenced_bytes; }
+    frees_to_fence_  = detail::min(2 * frees_to_fence_, static_cast<std::int32_t>(most_unfenced_frees));
+    frees_left_      = frees_to_fence_;
+    unfenced_bytes_  = 0;
+    kept_have_event_ = !is_lasting_;  // C7
+    count_fence();
     if (!is_coalescing()) {
       std::swap(recent_, coalescing_);
       coalescing_count_ = std::exchange(recent_count_, 0);
@@ -761,6 +794,13 @@ class stream_cache {
       next_unused_ = static_cast<std::uint32_t>((next_unused_ + sizes_at_once) % small_sizes);
       if (most == 0) { return; }
     }
+  }
+
+  void add_kept(void* ptr, std::size_t bytes) noexcept
+  {
+    large_->kept[kept_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};
+    kept_bytes_ += bytes;
+    live_bytes_ -= static_cast<std::int64_t>(bytes);
   }
 
   [[nodiscard]] void* take_recent(std::size_t at) noexcept
@@ -833,6 +873,23 @@ class stream_cache {
     std::uint8_t next_run{};  // the number of blocks to cut next time
   };
 
+  struct large_size {
+    std::size_t bytes{};
+    std::size_t requests{};
+  };
+
+  /// What a cache has for large blocks.
+  struct large_part {
+    std::array<address_range, most_kept_blocks> kept{};
+    std::array<large_size, sizes_counted> sizes{};
+  };
+
+  [[nodiscard]] RMM_COLD bool try_make_large_part() noexcept
+  {
+    large_ = detail::owned_ptr<large_part>{new (std::nothrow) large_part};
+    return large_ != nullptr;
+  }
+
   // Members that each hit needs, together in few cache lines.
   biased_lock lock_;
   std::atomic<bool> has_ended_{false};
@@ -861,19 +918,15 @@ class stream_cache {
   std::size_t coalescing_count_{};
   address_range* recent_{};
   address_range* coalescing_{};
-  std::array<address_range, most_kept_blocks> kept_{};
+  detail::owned_ptr<large_part> large_;  // none before the first large request
   std::size_t kept_bytes_{};
   std::int64_t noted_live_{};
-  struct large_size {
-    std::size_t bytes{};
-    std::size_t requests{};
-  };
-  std::array<large_size, sizes_counted> large_sizes_{};
   range_set ranges_;
   std::size_t spare_claims_{};
   std::uint32_t place_{};
   std::uint32_t kept_count_{};
   bool may_have_fenced_{false};  // false only if all of fenced_ is 0
+  bool kept_have_event_{false};
   bool wait_noted_{false};
   bool is_flushing_{false};  // a flush of all ranges goes on in the next calls
   bool records_next_{false};

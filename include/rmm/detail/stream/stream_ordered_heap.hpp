@@ -38,6 +38,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <new>
 #include <optional>
 #include <utility>
@@ -70,7 +71,8 @@ namespace detail {
 ///
 /// Thread-safe. The order of locks: recovery_ladder; known streams or announced captures; heap_link or graph_arena; heap; reserve. Events
 /// are recorded and waited for under the heap's lock or inside a cache, because the set of free blocks and the event that covers them
-/// change together; except for the event of one large free (free_to_store()), which nobody else sees before the block.
+/// change together; except for the event of one large free (free_to_store()), which nobody else sees before the block. What run_locked()
+/// runs with the lock may run in another thread that has it, while the caller waits outside its caches.
 ///
 /// A template only so that translation units that make no heap do not compile its members.
 template <class Unused>
@@ -186,16 +188,18 @@ class basic_stream_ordered_heap {
       capture = query_capture(stream.value());
       if (capture.is_capturing()) { return graphs_.allocate(bytes, stream.value(), capture); }
     }
-    if (cache != nullptr && caches_.is_large(bytes)) {
+    bool const may_be_kept = cache != nullptr && caches_.is_large(bytes);
+    if (may_be_kept) {
       cache_entered const inside{*cache};
       if (inside) {
         cache->count_large_request(bytes);
         if (void* const ptr = cache->try_take_kept(bytes)) { return ptr; }
       }
     }
-    auto const who = asker::make(stream.value(), cache, capture.is_none());
-    detail::spinning_mutex_lock const lock{mutex_};
-    return search_.allocate_shared(bytes, who);
+    void* const ptr = search(bytes, asker::make(stream.value(), cache, capture.is_none()));
+    if (ptr != nullptr || !may_be_kept) { return ptr; }
+    cache_entered const inside{*cache};  // while no event can be recorded, the search leaves what is kept
+    return inside ? cache->try_take_kept(bytes) : nullptr;
   }
 
   /// When allocate_reclaimed() is called.
@@ -665,6 +669,30 @@ class basic_stream_ordered_heap {
     caches_.empty_stacks();
   }
 
+  /// Searches with the lock. Throws std::bad_alloc.
+  [[nodiscard]] void* search(std::size_t bytes, asker const& who)
+  {
+    void* ptr{};
+    std::exception_ptr failure;
+    run_locked(who.stream, [&]() noexcept {
+      try {
+        ptr = search_.allocate_shared(bytes, who);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    });
+    if (failure != nullptr) { std::rethrow_exception(failure); }
+    return ptr;
+  }
+
+  /// Calls section(), which must not throw, with the lock: in this thread or, unless `stream` is a default stream, which depends on the
+  /// calling thread, in another one that has the lock. Meanwhile this thread waits, and so stays outside its caches.
+  template <class Section>
+  void run_locked(cudaStream_t stream, Section const& section) noexcept
+  {
+    return is_default_stream(stream) ? mutex_.run_here(section) : mutex_.run(section);
+  }
+
   /// Whether a block is freed to the cache, which may be null. If the block is large, its stream may be in an unannounced capture, unless
   /// that `was_asked`.
   [[nodiscard]] bool goes_to_cache(std::size_t bytes,
@@ -679,7 +707,15 @@ class basic_stream_ordered_heap {
   /// Leaves a large block in the cache of its owner. Returns false if the cache does not keep it: it may be null, or not for large blocks.
   [[nodiscard]] bool try_keep(stream_cache* cache, void* ptr, std::size_t bytes) noexcept
   {
-    if (cache == nullptr || !caches_.is_large(bytes) || caches_.most_kept() < bytes) { return false; }
+    if (cache == nullptr || !caches_.is_large(bytes)) { return false; }
+    if (auto const most = caches_.most_gathered(); bytes <= most) {
+      cache_entered const inside{*cache};
+      bool const gathers =
+        inside && cache->would_gather(bytes, most) && query_capture(cache->stream()).is_none() && cache->is_current();
+      if (gathers) { cache->gather(ptr, bytes); }
+      return gathers;
+    }
+    if (caches_.most_kept() < bytes) { return false; }
     cache_entered const inside{*cache};
     if (!inside || !cache->would_keep(bytes, caches_.most_kept())) { return false; }
     return query_capture(cache->stream()).is_none() && cache->is_current() && cache->try_keep(ptr, bytes);
@@ -693,7 +729,12 @@ class basic_stream_ordered_heap {
     bool const known       = cache != nullptr && cache->is_current();
     auto const who         = asker::make(stream, known ? cache : nullptr);
     bool const is_recorded = known && cache->try_record_next();
-    detail::spinning_mutex_lock const lock{mutex_};
+    run_locked(stream, [&]() noexcept { free_to_store_locked(range, who, is_recorded); });
+  }
+
+  /// The part of free_to_store() with the lock. `is_recorded`: whether the caller's cache has recorded its next event for it.
+  void free_to_store_locked(address_range range, asker const& who, bool is_recorded) noexcept
+  {
     RMM_ASSERT(blocks_.holds(range));  // H1
     caches_.note_live(who.cache, -static_cast<std::int64_t>(range.bytes));
     auto* const store = shared_.find_or_make(who.identity, who.device);
@@ -701,6 +742,8 @@ class basic_stream_ordered_heap {
     if (store != nullptr && store->try_make_room(1) && shared_.try_add_fence_of(who, *store, is_recorded)) {
       store->ranges().insert(range, store->newest(), seams());
       if (kept != 0 && store->try_make_room(kept)) { caches_.give_kept_to(*store, *who.cache); }
+      if (who.cache != nullptr) { who.cache->count_fence(); }
+      caches_.count_eager_fence();
       return caches_.return_claim(who.cache);
     }
     if (query_capture(who.stream).is_capturing()) {  // the graph may use it whenever it runs
@@ -732,8 +775,7 @@ class basic_stream_ordered_heap {
     }
     // The handle names a new stream, which made some of these frees. No event can cover the frees of the old one.
     if (!current) { return caches_.drop(cache); }
-    detail::spinning_mutex_lock const lock{mutex_};
-    caches_.flush(cache);
+    run_locked(cache.stream(), [&]() noexcept { caches_.flush(cache); });
   }
 
   /// Fences all memory freed on a known stream that is about to end.

@@ -617,6 +617,34 @@ TEST_F(KeptBlocksSim, ServeACaptureOfAnotherStreamAsItsLastResort)
   EXPECT_EQ(synchronizations(), 0U);
 }
 
+TEST_F(KeptBlocksSim, ServeABlockedStreamThatFindsNothingElse)
+{
+  use_often(rmm::cuda_stream_legacy);
+  std::vector<void*> holes;
+  static_cast<void>(heap.try_allocate(3 * MiB / 2, other));
+  for (void* hole{}; (hole = heap.try_allocate(2 * MiB, other)) != nullptr;) {
+    holes.push_back(hole);
+    static_cast<void>(heap.try_allocate(3 * MiB / 2, other));
+  }
+  for (void* const hole : holes) { heap.deallocate(hole, 2 * MiB, other); }
+  heap.deallocate(heap.allocate(2 * MiB, other), 2 * MiB, other);  // finds that memory is plenty again
+  ASSERT_EQ(heap.figures().largest_free_bytes, large);
+  void* const kept = heap.allocate(large, rmm::cuda_stream_legacy);
+  heap.deallocate(kept, large, rmm::cuda_stream_legacy);
+  cudaStream_t capturing{};
+  ASSERT_EQ(cudaStreamCreate(&capturing), cudaSuccess);
+  for (int i = 0; i != 200; ++i) {  // now and then a search looks what is free
+    cudaGraph_t graph{};
+    ASSERT_EQ(cudaStreamBeginCapture(capturing, cudaStreamCaptureModeRelaxed), cudaSuccess);
+    void* const ptr = heap.try_allocate(large, rmm::cuda_stream_legacy);
+    ASSERT_EQ(cudaStreamEndCapture(capturing, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    ASSERT_EQ(ptr, kept) << i;
+    heap.deallocate(ptr, large, rmm::cuda_stream_legacy);
+  }
+  ASSERT_EQ(cudaStreamDestroy(capturing), cudaSuccess);
+}
+
 TEST_F(KeptBlocksSim, CountAsFreeMemory)
 {
   use_often(stream);
@@ -852,6 +880,235 @@ TEST_F(EventAheadSim, IsNoneWhileTheStreamCaptures)
   ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
+/// A heap with little free memory: caches gather large blocks, and record one event for several.
+struct GatheredBlocksSim : KeptBlocksSim {
+  static constexpr std::size_t size = 100 * 1024;  // goes past caches, and eight fit in 1/1024 of the heap
+  static constexpr std::size_t most = 8;
+  static constexpr std::size_t out  = heap_size / 16 * 14;
+  static constexpr std::size_t all_of_rest =
+    heap_size - out - 512 * 1024;  // no run is as long without what is gathered
+
+  GatheredBlocksSim()
+  {
+    heap.take_out(out);
+    heap.deallocate(heap.allocate(MiB, other), MiB, other);  // the search finds that memory is scarce
+  }
+
+  /// Frees so many blocks that work of the stream still uses. Returns how many events were recorded for that.
+  std::uint64_t free_blocks(std::size_t count, rmm::cuda_stream_view on)
+  {
+    std::vector<void*> blocks(count);
+    for (void*& block : blocks) {
+      block = heap.allocate(size, on);
+      write(block, size, on, "old owner");
+    }
+    auto const records = cudasim::calls("cudaEventRecord");
+    for (void* const block : blocks) { heap.deallocate(block, size, on); }
+    return cudasim::calls("cudaEventRecord") - records;
+  }
+
+  /// Frees enough blocks, one by one, that the stream does not count as one that may soon end.
+  void age(rmm::cuda_stream_view on)
+  {
+    for (int i = 0; i != 80; ++i) { static_cast<void>(free_blocks(1, on)); }
+    heap.deallocate(heap.allocate(5 * MiB, on), 5 * MiB, on);  // too large to gather: takes the others along
+  }
+
+  void expect_others_get_all(std::uint64_t waits_of_the_host)
+  {
+    void* const whole = heap.allocate(all_of_rest, other);
+    ASSERT_NE(whole, nullptr);
+    write(whole, all_of_rest, other, "new owner");  // the ordering checker looks
+    EXPECT_EQ(synchronizations(), waits_of_the_host);
+  }
+};
+
+TEST_F(GatheredBlocksSim, ShareAnEvent)
+{
+  EXPECT_EQ(free_blocks(most, stream), 0U);
+  EXPECT_EQ(free_blocks(9 * 5, stream), 5U) << "the first of them serve the allocations";
+  expect_others_get_all(0);
+}
+
+TEST_F(GatheredBlocksSim, HaveABoundedSize)
+{
+  auto const records = cudasim::calls("cudaEventRecord");
+  std::vector<void*> blocks(2);
+  for (void*& block : blocks) { block = heap.allocate(600 * 1024, stream); }
+  for (void* const block : blocks) { heap.deallocate(block, 600 * 1024, stream); }
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 1);
+}
+
+TEST_F(GatheredBlocksSim, ServeRequestsOfTheirSizeWithoutAnEvent)
+{
+  static_cast<void>(free_blocks(most, stream));
+  auto const calls = event_calls();
+  void* const ptr  = heap.allocate(size, stream);
+  write(ptr, size, stream, "the same stream");
+  EXPECT_EQ(event_calls(), calls);
+}
+
+TEST_F(GatheredBlocksSim, ServeTheirStreamIfNothingElseIsFree)
+{
+  static_cast<void>(free_blocks(most, stream));
+  void* const whole = heap.try_allocate(all_of_rest, stream);
+  ASSERT_NE(whole, nullptr);
+  write(whole, all_of_rest, stream, "new owner");
+  EXPECT_EQ(synchronizations(), 0U);
+}
+
+TEST_F(GatheredBlocksSim, OfAKnownStreamReachOthersBehindAnEvent)
+{
+  static_cast<void>(free_blocks(most, stream));
+  expect_others_get_all(0);
+}
+
+TEST_F(GatheredBlocksSim, OfAForeignStreamReachOthersAfterTheHostHasWaited)
+{
+  foreign_stream const foreign;
+  age(foreign);
+  EXPECT_EQ(free_blocks(most, foreign), 0U);
+  expect_others_get_all(1);
+}
+
+TEST_F(GatheredBlocksSim, AreNoneForAWhileAfterTheHostHadToWait)
+{
+  {
+    foreign_stream const foreign;
+    age(foreign);
+    static_cast<void>(free_blocks(most, foreign));
+    void* const whole = heap.allocate(all_of_rest, other);
+    heap.deallocate(whole, all_of_rest, other);
+    ASSERT_EQ(synchronizations(), 1U);
+    EXPECT_EQ(free_blocks(most, foreign), most);
+    ASSERT_EQ(cudaStreamSynchronize(foreign), cudaSuccess);
+  }
+  for (int i = 0; i != 4096; ++i) { heap.deallocate(heap.allocate(size, stream), size, stream); }
+  EXPECT_EQ(free_blocks(most, stream), 0U);
+}
+
+TEST_F(GatheredBlocksSim, OfAForeignStreamAreFencedByItsLargeFrees)
+{
+  foreign_stream const foreign;
+  age(foreign);
+  EXPECT_EQ(free_blocks(most + 1, foreign), 1U);
+  expect_others_get_all(0);
+}
+
+TEST_F(GatheredBlocksSim, OfAForeignStreamAreFencedWithSmallFrees)
+{
+  foreign_stream const foreign;
+  age(foreign);
+  std::vector<void*> blocks(300);
+  for (void*& block : blocks) { block = heap.allocate(256, foreign); }
+  EXPECT_EQ(free_blocks(most, foreign), 0U);
+  for (void* const block : blocks) { heap.deallocate(block, 256, foreign); }
+  void* const ptr =
+    heap.try_allocate(all_of_rest - MiB, other);  // what is left of the cache's own range keeps some apart
+  ASSERT_NE(ptr, nullptr);
+  write(ptr, all_of_rest - MiB, other, "new owner");  // the ordering checker looks
+}
+
+TEST_F(GatheredBlocksSim, AreNoneOfAStreamThatMaySoonEnd)
+{
+  foreign_stream const foreign;
+  EXPECT_EQ(free_blocks(most, foreign), most);
+  expect_others_get_all(0);
+}
+
+TEST_F(GatheredBlocksSim, AreNoneOfAStreamThatCaptures)
+{
+  void* const ptr = heap.allocate(size, stream);
+  cudaGraph_t graph{};
+  ASSERT_EQ(cudaStreamBeginCapture(stream.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  heap.deallocate(ptr, size, stream);
+  ASSERT_EQ(cudaStreamEndCapture(stream.value(), &graph), cudaSuccess);
+  for (int i = 0; i != 10; ++i) { EXPECT_NE(heap.allocate(size, stream), ptr); }
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_F(GatheredBlocksSim, AreNoneInACacheThatFreesWhatOthersAllocate)
+{
+  static_cast<void>(free_blocks(1, stream));  // so that the cache has what it needs for large blocks
+  worker another;
+  std::vector<void*> blocks(2 * most);
+  another.run([&] {
+    for (void*& block : blocks) { block = heap.allocate(size, stream); }
+  });
+  auto const records = cudasim::calls("cudaEventRecord");
+  for (void* const block : blocks) { heap.deallocate(block, size, stream); }
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), records + 2 * most);
+}
+
+TEST_F(GatheredBlocksSim, AreNoneIfHardlyAnythingIsFree)
+{
+  heap.take_out(heap_size / 16);
+  heap.deallocate(heap.allocate(MiB, other), MiB, other);
+  EXPECT_EQ(free_blocks(most, stream), most);
+}
+
+TEST_F(GatheredBlocksSim, GetAnEventWhenTheirStreamEnds)
+{
+  {
+    rmm::cuda_stream const passing;
+    EXPECT_EQ(free_blocks(most, passing), 0U);
+  }
+  expect_others_get_all(0);
+}
+
+TEST_F(GatheredBlocksSim, OfAForeignStreamAreFencedByItsNextSearchAfterTheirThreadHasEnded)
+{
+  foreign_stream const foreign;
+  run_on_a_thread_that_ends([&] {
+    age(foreign);
+    EXPECT_EQ(free_blocks(most, foreign), 0U);
+  });
+  EXPECT_EQ(free_blocks(1, foreign), 1U);
+  expect_others_get_all(0);
+}
+
+TEST_F(GatheredBlocksSim, ReachANewStreamWithTheSameHandleAfterTheHostHasWaited)
+{
+  std::optional<foreign_stream> passing{std::in_place};
+  cudaStream_t const handle = *passing;
+  age(*passing);
+  EXPECT_EQ(free_blocks(most, *passing), 0U);
+  passing.reset();
+  passing.emplace();
+  ASSERT_EQ(static_cast<cudaStream_t>(*passing), handle);
+  EXPECT_EQ(free_blocks(most + 2, *passing), most + 2);  // the ordering checker looks
+  EXPECT_EQ(synchronizations(), 0U);
+  expect_others_get_all(1);
+}
+
+TEST_F(GatheredBlocksSim, AreNotMadeOfFreesOnANewStreamWithTheSameHandle)
+{
+  std::optional<foreign_stream> passing{std::in_place};
+  cudaStream_t const handle = *passing;
+  age(*passing);
+  std::vector<void*> blocks(most);
+  for (void*& block : blocks) { block = heap.allocate(size, *passing); }
+  ASSERT_EQ(cudaStreamSynchronize(*passing), cudaSuccess);
+  passing.reset();
+  passing.emplace();
+  ASSERT_EQ(static_cast<cudaStream_t>(*passing), handle);
+  for (void* const block : blocks) {
+    write(block, size, *passing, "old owner");
+    heap.deallocate(block, size, *passing);
+  }
+  expect_others_get_all(0);
+}
+
+TEST_F(GatheredBlocksSim, CountAsFreeMemory)
+{
+  auto const before = heap.figures();
+  static_cast<void>(free_blocks(most, stream));
+  auto const after = heap.figures();
+  EXPECT_EQ(after.live_bytes, before.live_bytes);
+  EXPECT_EQ(after.free_bytes, before.free_bytes);
+  EXPECT_EQ(after.cached_bytes, before.cached_bytes + most * size);
+}
+
 struct KeptBlocksOnTwoDevicesSim : Stepped {
   KeptBlocksOnTwoDevicesSim() { begin(0, 2); }
 };
@@ -887,33 +1144,47 @@ TEST_F(KeptBlocksOnTwoDevicesSim, AreWaitedForOnTheDeviceOfTheirStream)
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
-TEST_F(KeptBlocksOnTwoDevicesSim, OfAForeignStreamMayBeFreedWithAnotherDeviceCurrent)
+/// Frees a block of a stream of device 1 while device 0 is current. A stream of device 0 takes the memory then, under the ordering
+/// checker. Returns how many bytes the cache kept.
+std::size_t kept_if_freed_with_another_device_current(std::size_t bytes)
 {
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  ASSERT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+  std::size_t kept{};
+  EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
   std::optional<foreign_stream> far{std::in_place};
-  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
   {
     rmm::cuda_stream const near;
     device_heap heap{heap_size};
     static_cast<void>(heap.allocate(1, near));
-    for (int i = 0; i < 20; ++i) { heap.deallocate(heap.allocate(large, *far), large, *far); }
-    void* const kept  = heap.allocate(large, *far);
+    for (int i = 0; i < 20; ++i) { heap.deallocate(heap.allocate(bytes, *far), bytes, *far); }
+    void* const ptr   = heap.allocate(bytes, *far);
     auto const cached = heap.figures().cached_bytes;
-    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-    write(kept, large, *far, "old owner");
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    heap.deallocate(kept, large, *far);
-    EXPECT_EQ(heap.figures().cached_bytes, cached + large);
+    EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+    write(ptr, bytes, *far, "old owner");
+    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+    heap.deallocate(ptr, bytes, *far);
+    kept                   = heap.figures().cached_bytes - cached;
     auto const whole_bytes = heap.figures().largest_free_bytes;
     void* const whole      = heap.try_allocate(whole_bytes, near);
-    ASSERT_EQ(whole, kept);
-    write(whole, whole_bytes, near, "new owner");  // the ordering checker looks
+    EXPECT_EQ(whole, ptr);
+    write(whole, whole_bytes, near, "new owner");
     EXPECT_EQ(heap.figures().device_synchronizations, 0U);
   }
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
   far.reset();
-  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+  return kept;
+}
+
+TEST_F(KeptBlocksOnTwoDevicesSim, OfAForeignStreamMayBeFreedWithAnotherDeviceCurrent)
+{
+  EXPECT_EQ(kept_if_freed_with_another_device_current(large), large);
+}
+
+TEST_F(KeptBlocksOnTwoDevicesSim, BlocksThatGoToAStoreMayBeFreedWithAnotherDeviceCurrent)
+{
+  EXPECT_EQ(kept_if_freed_with_another_device_current(too_large), 0U);
 }
 
 TEST_F(KeptBlocksOnTwoDevicesSim, OfAForeignStreamAreWaitedForAmongManyCaches)

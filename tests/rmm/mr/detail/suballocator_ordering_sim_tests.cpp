@@ -225,6 +225,39 @@ TEST_F(SuballocatorOrderingWhereMemoryIsAmple, HoldsWhenCallsOfTheRuntimeFail)
   run_on_heaps(60, how, 2, make);
 }
 
+/// Blocks that go past caches, on a heap with little free memory: caches gather them.
+struct SuballocatorOrderingWhereMemoryIsScarce : SuballocatorOrdering {
+  SuballocatorOrderingWhereMemoryIsScarce()
+  {
+    how.threads   = 3;
+    how.largest   = MiB;
+    how.whole     = 80 * MiB;
+    how.frequent  = 300 * KiB;
+    how.most_live = 40;
+  }
+
+  static std::unique_ptr<bare_heap> make(std::uint64_t)
+  {
+    auto made = std::make_unique<bare_heap>(1024 * MiB);
+    made->heap().take_out(900 * MiB);
+    return made;
+  }
+
+  random_program::options how;
+};
+
+TEST_F(SuballocatorOrderingWhereMemoryIsScarce, Holds)
+{
+  auto const used = run_on_heaps(60, how, 1, make);
+  EXPECT_GT(used.other_stores, 0U);
+}
+
+TEST_F(SuballocatorOrderingWhereMemoryIsScarce, HoldsWhenCallsOfTheRuntimeFail)
+{
+  random_program::let_the_runtime_fail(how);
+  run_on_heaps(60, how, 2, make);
+}
+
 TEST_F(SuballocatorOrdering, HoldsForVeryTightHeaps)
 {
   random_program::options how;

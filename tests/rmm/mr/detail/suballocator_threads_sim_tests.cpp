@@ -328,6 +328,22 @@ TEST_F(SuballocatorThreads, KeepTheirLargeBlocksWhileMemoryIsAmple)
   });
 }
 
+TEST_F(SuballocatorThreads, KeepTheirLargeBlocksWhileMemoryIsScarce)
+{
+  options how;
+  how.largest   = MiB;
+  how.frequent  = 300 * KiB;
+  how.whole     = 80 * MiB;
+  how.most_live = 20;
+  for_each_seed(8, [&](std::uint64_t seed) {
+    run(seed, how, [] {
+      auto made = std::make_unique<device_heap>(1024 * MiB);
+      made->take_out(900 * MiB);
+      return made;
+    });
+  });
+}
+
 TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPool)
 {
   for_each_seed(8, [&](std::uint64_t seed) {
