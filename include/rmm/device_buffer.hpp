@@ -94,6 +94,11 @@ class RMM_EXPORT device_buffer {
     allocate_copy(source, size);
   }
 
+  /// An empty buffer of `current_device`, for a caller that knows the current device.
+  device_buffer(cuda_device_id current_device, cuda_stream_view stream, device_async_resource_ref mr)
+    : device_buffer{location{current_device, mr}, stream}
+  {}
+
   /// `size` uninitialised bytes at an address that is a multiple of `alignment`, now and after each change of the capacity.
   ///
   /// Resources guarantee an alignment of 256, CUDA_ALLOCATION_ALIGNMENT, except some of host memory. For a larger alignment the buffer asks
@@ -202,7 +207,7 @@ class RMM_EXPORT device_buffer {
 
   /// Allocates `size` bytes for a buffer without memory, in the order of `stream`, from free memory that `from` can hand out without
   /// waiting for another thread. `from` is the immediate_resource of this buffer's resource (mr/detail/immediate_resource.hpp).
-  /// CUDA is not asked for the stream's identity if `stream` has it.
+  /// CUDA is not asked for what `stream` knows.
   ///
   /// Returns false, and changes nothing, if there is no such memory, if `size` is 0, if the alignment of the buffer is above 256, if its
   /// device is not current, or as long as the process has not chosen whether sizes are rounded. Call resize() then.
@@ -212,7 +217,7 @@ class RMM_EXPORT device_buffer {
   {
     RMM_ASSERT(block_ == nullptr);
     if (size == 0 || alignment_ > CUDA_ALLOCATION_ALIGNMENT || mr::detail::known_size_rounding() == nullptr ||
-        device_.value() != detail::current_device()) {
+        device_.value() != stream.current_device()) {
       return false;
     }
     void* const block = from.try_allocate_nonblocking(size_in_calls(size), stream);
@@ -235,10 +240,12 @@ class RMM_EXPORT device_buffer {
     if (capacity_ == 0) { return true; }
     bool const is_default = stream_.is_default() || stream_.is_per_thread_default();
     if (block_ == nullptr || resource_ != resource || alignment_ > CUDA_ALLOCATION_ALIGNMENT ||
-        (is_default && device_.value() != detail::current_device()) ||
-        !to.try_deallocate_nonblocking(block_, size_in_calls(capacity_), stream_)) {
+        (is_default && device_.value() != detail::current_device())) {
       return false;
     }
+    // Only the handle of a default stream depends on the current device, and then that is the buffer's.
+    detail::identified_stream const stream{stream_, 0, is_default ? device_.value() : -1};
+    if (!to.try_deallocate_nonblocking(block_, size_in_calls(capacity_), stream)) { return false; }
     block_    = nullptr;
     data_     = nullptr;
     capacity_ = 0;

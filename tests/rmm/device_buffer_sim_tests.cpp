@@ -13,12 +13,14 @@
 #include <rmm/mr/pool_memory_resource.hpp>
 
 #include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -208,6 +210,80 @@ TEST_F(DeviceBufferNonblocking, TakesAndFreesEverySize)
     EXPECT_EQ(pool.figures().live_bytes, 0U) << size;
   }
   EXPECT_FALSE(buffer.try_allocate_nonblocking(0, stream, pool));
+}
+
+/// With four devices, of which device 2 is current.
+struct DeviceBufferNonblockingOnDevices : DeviceBufferNonblocking {
+  void SetUp() override
+  {
+    cudasim::options machine;
+    machine.devices = 4;
+    start(machine);
+    ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
+    pool.emplace(&upstream, std::size_t{1} << 20U);
+    for (rmm::cuda_stream_view const each : {rmm::cuda_stream_view{}, stream().view()}) {
+      static_cast<void>(device_buffer{1000, each, *pool});  // the thread has a cache for it now
+    }
+  }
+
+  void TearDown() override
+  {
+    stream_.reset();
+    pool.reset();
+    DeviceBufferNonblocking::TearDown();
+    start({});
+  }
+
+  rmm::cuda_stream& stream() { return stream_ ? *stream_ : stream_.emplace(); }
+
+  /// How often the driver is asked for the current device by the empty buffer that Python makes, its allocation and its free.
+  std::uint64_t questions_about(rmm::cuda_stream_view each)
+  {
+    auto const before = cudasim::calls("cuCtxGetDevice");
+    auto const calls  = cudasim::calls("cudaGetDevice");
+    device_buffer buffer{rmm::cuda_device_id{2}, each, *pool};
+    EXPECT_EQ(buffer.size(), 0U);
+    EXPECT_EQ(buffer.device().value(), 2);
+    EXPECT_TRUE(buffer.try_allocate_nonblocking(1000, {each, 0, 2}, *pool));
+    EXPECT_TRUE(buffer.try_deallocate_nonblocking(*pool, *pool));
+    EXPECT_EQ(cudasim::calls("cudaGetDevice"), calls);
+    return cudasim::calls("cuCtxGetDevice") - before;
+  }
+
+  rmm::mr::cuda_memory_resource upstream;
+  std::optional<rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>> pool;
+
+ private:
+  std::optional<rmm::cuda_stream> stream_;
+};
+
+TEST_F(DeviceBufferNonblockingOnDevices, AsksOnceForTheDeviceThatADefaultStreamBelongsTo)
+{
+  EXPECT_EQ(questions_about({}), 1U);  // with the free
+  EXPECT_EQ(questions_about(stream()), 0U);
+}
+
+TEST_F(DeviceBufferNonblockingOnDevices, AsksForADeviceThatTheCallerDoesNotKnow)
+{
+  device_buffer buffer{0, {}, *pool};
+  auto const before = cudasim::calls("cuCtxGetDevice");
+  ASSERT_TRUE(buffer.try_allocate_nonblocking(1000, rmm::cuda_stream_view{}, *pool));
+  EXPECT_GT(cudasim::calls("cuCtxGetDevice"), before);
+  EXPECT_TRUE(buffer.try_deallocate_nonblocking(*pool, *pool));
+}
+
+TEST_F(DeviceBufferNonblockingOnDevices, TakesNothingForAnotherDevice)
+{
+  device_buffer buffer{rmm::cuda_device_id{2}, {}, *pool};
+  EXPECT_FALSE(buffer.try_allocate_nonblocking(1000, {rmm::cuda_stream_view{}, 0, 1}, *pool));
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_FALSE(buffer.try_allocate_nonblocking(1000, rmm::cuda_stream_view{}, *pool));
+  ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
+  ASSERT_TRUE(buffer.try_allocate_nonblocking(1000, rmm::cuda_stream_view{}, *pool));
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_FALSE(buffer.try_deallocate_nonblocking(*pool, *pool));  // the handle names the stream of device 1
+  ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
+  EXPECT_TRUE(buffer.try_deallocate_nonblocking(*pool, *pool));
 }
 
 // --- resources

@@ -78,7 +78,7 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
   /// `to` does not take the block.
   [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
                                                 std::size_t bytes,
-                                                cuda_stream_view stream,
+                                                rmm::detail::identified_stream stream,
                                                 detail::immediate_resource& to) noexcept
   {
     if (!to.try_deallocate_nonblocking(ptr, bytes, stream)) { return false; }

@@ -71,7 +71,7 @@ class statistics_resource_adaptor final
   /// does not take the block.
   [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
                                                 std::size_t bytes,
-                                                cuda_stream_view stream,
+                                                rmm::detail::identified_stream stream,
                                                 detail::immediate_resource& to) noexcept
   {
     return statistics_.try_subtract(bytes, [&] { return to.try_deallocate_nonblocking(ptr, bytes, stream); });

@@ -680,7 +680,10 @@ TEST_F(Spill, RefusesNonblockingCallsIfAFunctionIsDue)
       ++calls;
       return nullptr;
     }
-    bool try_deallocate_nonblocking(void*, std::size_t, rmm::cuda_stream_view) noexcept override { return false; }
+    bool try_deallocate_nonblocking(void*, std::size_t, rmm::detail::identified_stream) noexcept override
+    {
+      return false;
+    }
   } empty;
   mr.emplace(&upstream, hook(), options_of(64 * kib, 0.5, {note_above(0.25, 0.1)}));
   EXPECT_EQ(mr->try_allocate_nonblocking(16 * kib, {}, empty), nullptr);
@@ -702,9 +705,11 @@ TEST_F(Spill, CallsAWatermarkLaterIfANonblockingCallPassesIt)
       test->cache(3);  // as another thread would do
       return test->upstream.allocate(bytes, stream.view());
     }
-    bool try_deallocate_nonblocking(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) noexcept override
+    bool try_deallocate_nonblocking(void* ptr,
+                                    std::size_t bytes,
+                                    rmm::detail::identified_stream stream) noexcept override
     {
-      if (takes_back) { test->upstream.deallocate(ptr, bytes, stream); }
+      if (takes_back) { test->upstream.deallocate(ptr, bytes, stream.view()); }
       return takes_back;
     }
   } memory_at_hand;

@@ -24,6 +24,7 @@
 #include <rmm/detail/stream/asker.hpp>
 #include <rmm/detail/stream/device_waits.hpp>
 #include <rmm/detail/stream/free_store.hpp>
+#include <rmm/detail/stream/identified_stream.hpp>
 #include <rmm/detail/stream/shared_free_lists.hpp>
 #include <rmm/detail/stream/slow_path.hpp>
 #include <rmm/detail/stream/stream_cache.hpp>
@@ -103,12 +104,13 @@ class basic_cache_set {
 
   /// Returns the key by which threads find the cache of a stream: the handle. If the handle names a different stream on each device, a
   /// number that depends on the current device.
-  [[nodiscard]] cudaStream_t key_of(cudaStream_t stream) const noexcept
+  [[nodiscard]] cudaStream_t key_of(identified_stream stream) const noexcept
   {
-    if (!slow_.is_ambiguous(stream)) { return stream; }
-    auto const device = current_device();
+    auto* const handle = stream.view().value();
+    if (!slow_.is_ambiguous(handle)) { return handle; }
+    auto const device = stream.current_device();
     return reinterpret_cast<cudaStream_t>(  // NOLINT
-      slow_path::number_of(stream) + (static_cast<std::uintptr_t>(device + 2) << 2U));
+      slow_path::number_of(handle) + (static_cast<std::uintptr_t>(device + 2) << 2U));
   }
 
   /// Returns the calling thread's cache for `stream`, and makes one if there is none; null if that fails. With `ask`, the cache is

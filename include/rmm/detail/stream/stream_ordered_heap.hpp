@@ -144,7 +144,7 @@ class basic_stream_ordered_heap {
       auto const reasons = slow_path_.reasons_for(slow_path::any_to_allocate, key);
       runs               = reasons == slow_path::checks_captures && is_known_to_run(key);
       if (reasons != 0 && !runs) { return nullptr; }
-      key = caches_.key_of(key);
+      key = caches_.key_of(stream);
     }
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);
@@ -277,14 +277,14 @@ class basic_stream_ordered_heap {
   /// and changes nothing, otherwise.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_deallocate_nonblocking(void* ptr,
                                                                   std::size_t bytes,
-                                                                  cuda_stream_view stream) noexcept
+                                                                  identified_stream stream) noexcept
   {
     if (bytes - 1 >= largest_request || !is_of_this_process()) { return false; }
-    auto key = stream.value();
+    auto key = stream.view().value();
     if (slow_path_.takes_deallocation(key)) {
       auto const reasons = slow_path_.reasons_for(slow_path::any, key);
       if (reasons != 0 && (reasons != slow_path::checks_captures || !is_known_to_run(key))) { return false; }
-      key = caches_.key_of(key);
+      key = caches_.key_of(stream);
     }
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);

@@ -134,7 +134,9 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   }
 
   /// Frees to the thread's own cache of `stream`. Returns false if RMM_NVTX is defined.
-  [[nodiscard]] bool try_deallocate_nonblocking(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final
+  [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
+                                                std::size_t bytes,
+                                                rmm::detail::identified_stream stream) noexcept final
   {
     return !tools_look_on && heap_.try_deallocate_nonblocking(ptr, bytes, stream);
   }

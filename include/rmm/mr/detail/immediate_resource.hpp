@@ -36,7 +36,7 @@ class immediate_resource {
   /// Frees as deallocate() does. Returns false, and changes nothing, if the thread's cache cannot take the block.
   [[nodiscard]] virtual bool try_deallocate_nonblocking(void* ptr,
                                                         std::size_t bytes,
-                                                        cuda_stream_view stream) noexcept = 0;
+                                                        rmm::detail::identified_stream stream) noexcept = 0;
 
  protected:
   ~immediate_resource() = default;

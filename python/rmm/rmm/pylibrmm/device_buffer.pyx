@@ -23,7 +23,7 @@ from rmm.librmm.device_buffer cimport device_buffer, prefetch as cpp_prefetch
 from rmm.librmm.per_device_resource cimport cuda_device_id
 from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, immediate_resource
 from rmm.pylibrmm.memory_resource._conversions cimport raise_error
-from rmm.pylibrmm.memory_resource._registry cimport get_current_device_resource
+from rmm.pylibrmm.memory_resource._registry cimport get_current_device_resource, get_per_device_resource
 from rmm.pylibrmm.stream cimport Stream, keep_if_unused
 from rmm.pylibrmm.utils cimport as_stream
 
@@ -58,6 +58,10 @@ cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:
     int c_current_device "rmm::detail::current_device"() noexcept
 
 
+cdef extern from "pylibrmm/memory_resource/_registry.hpp" namespace "rmm_python" nogil:
+    int c_known_current_device "rmm_python::current_device"() except +
+
+
 cdef extern from "pylibrmm/_buffer_location.hpp" namespace "rmm_python" nogil:
     int device_of(const void* ptr) except +
     void make_wait(cudaStream_t waiting, int waiting_device, cudaStream_t awaited, int awaited_device) except +
@@ -86,13 +90,13 @@ cdef extern from "pylibrmm/_imported_memory.hpp" namespace "rmm_python" nogil:
 
 cdef extern from "rmm/detail/stream/identified_stream.hpp" namespace "rmm::detail" nogil:
     cdef cppclass identified_stream:
-        identified_stream(cuda_stream_view stream, uint64_t identity)
+        identified_stream(cuda_stream_view stream, uint64_t identity, int current_device)
 
 
 cdef extern from "rmm/device_buffer.hpp" namespace "rmm" nogil:
     # The public declaration of device_buffer cannot raise errors with reports.
     cdef cppclass reporting_buffer "rmm::device_buffer":
-        reporting_buffer(size_t size, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
+        reporting_buffer(cuda_device_id device, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
         reporting_buffer(
             const void* source, size_t size, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
         void reserve(size_t new_capacity, cuda_stream_view stream) except +raise_error
@@ -235,11 +239,13 @@ cdef class DeviceBuffer:
     ):
         cdef const void* source = <const void*>ptr
         self.stream = as_stream(stream)
-        self.mr = get_current_device_resource() if mr is None else mr
+        cdef int device = c_known_current_device() if mr is None else c_current_device()
+        self.mr = get_per_device_resource(device) if mr is None else mr
         self.mr.usable()
         cdef cuda_stream_view c_stream = stream.view()
         if source == NULL or size == 0:
-            self.c_obj.reset(<device_buffer*>new reporting_buffer(0, c_stream, self.mr.get_mr()))  # needs no wait
+            self.c_obj.reset(  # needs no wait
+                <device_buffer*>new reporting_buffer(cuda_device_id(device), c_stream, self.mr.get_mr()))
             if size != 0 and not fill_at_once(self, size, 0):
                 fill_with(self, size)
             return
@@ -844,11 +850,12 @@ cdef DeviceBuffer without_memory(Stream stream):
 cdef bool fill_at_once(DeviceBuffer made, size_t size, uint64_t identity) noexcept:
     """Allocates `size` bytes for a buffer of without_memory(), if that needs no waiting. Keeps the GIL. Returns whether it did.
 
+    Call it before other Python code can run, which may change the current device.
     `identity` is that of the buffer's stream; 0 if the caller does not know it.
     """
     cdef immediate_resource* source = made.mr.immediate()
     return source != NULL and (<reporting_buffer*>made.c_obj.get()).try_allocate_nonblocking(
-        size, identified_stream(made.stream.view(), identity), source[0])
+        size, identified_stream(made.stream.view(), identity, made.c_obj.get().device().value()), source[0])
 
 
 cdef bool free_at_once(DeviceBuffer buffer) noexcept:

@@ -30,7 +30,7 @@ struct one_block final : rmm::mr::detail::immediate_resource {
     return is_ready ? &block : nullptr;
   }
 
-  bool try_deallocate_nonblocking(void*, std::size_t bytes, rmm::cuda_stream_view) noexcept override
+  bool try_deallocate_nonblocking(void*, std::size_t bytes, rmm::detail::identified_stream) noexcept override
   {
     deallocated = bytes;
     return is_ready;

@@ -26,7 +26,7 @@ class immediate_adaptor final : public rmm::mr::detail::immediate_resource {
 
   [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
                                                 std::size_t bytes,
-                                                rmm::cuda_stream_view stream) noexcept final
+                                                rmm::detail::identified_stream stream) noexcept final
   {
     return adaptor_.try_deallocate_nonblocking(ptr, bytes, stream, *upstream_);
   }
