@@ -137,8 +137,10 @@ class biased_lock {
     }
   }
 
+  /// Does nothing if the owner is not locked out: an atomic change would first wait for all earlier writes.
   void end_keeping_out() noexcept
   {
+    if ((state_.load(std::memory_order_relaxed) & kept_out) == 0) { return; }
     state_.fetch_and(static_cast<unsigned char>(~kept_out), std::memory_order_release);
   }
 

@@ -6,6 +6,7 @@
 #include <rmm/detail/base/biased_lock.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/base/owned_ptr.hpp>
+#include <rmm/detail/base/spinning_mutex.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
@@ -554,6 +555,13 @@ class stream_cache {
 
   /// Counts live bytes of a block that this cache hands out but did not cut, or takes back but does not keep.
   void add_live(std::int64_t bytes) noexcept { live_bytes_ += bytes; }
+
+  /// Returns what a section with the heap's lock uses for a large block, if another thread runs it. For the owner, without the lock.
+  [[nodiscard]] detail::spinning_mutex::used_lines lines_of_sections() const noexcept
+  {
+    constexpr std::size_t middle = most_kept_blocks / 2;
+    return {&live_bytes_, &noted_live_, &spare_claims_, large_ != nullptr ? &large_->kept[middle] : nullptr};
+  }
 
   [[nodiscard]] bool has_fenced(std::size_t granules) const noexcept { return fenced_[granules] != 0; }
   /// Whether any fenced block is not in the ranges.

@@ -674,7 +674,7 @@ class basic_stream_ordered_heap {
   {
     void* ptr{};
     std::exception_ptr failure;
-    run_locked(who.stream, [&]() noexcept {
+    run_locked(who.stream, who.cache, [this, bytes, who, &ptr, &failure]() noexcept {
       try {
         ptr = search_.allocate_shared(bytes, who);
       } catch (...) {
@@ -686,11 +686,13 @@ class basic_stream_ordered_heap {
   }
 
   /// Calls section(), which must not throw, with the lock: in this thread or, unless `stream` is a default stream, which depends on the
-  /// calling thread, in another one that has the lock. Meanwhile this thread waits, and so stays outside its caches.
+  /// calling thread, in another one that has the lock. Meanwhile this thread waits, and so stays outside its caches. `cache`: the one that
+  /// the section uses, or null. The other thread reads what the section has captured, so it should capture small values instead of references.
   template <class Section>
-  void run_locked(cudaStream_t stream, Section const& section) noexcept
+  void run_locked(cudaStream_t stream, stream_cache const* cache, Section const& section) noexcept
   {
-    return is_default_stream(stream) ? mutex_.run_here(section) : mutex_.run(section);
+    if (is_default_stream(stream)) { return mutex_.run_here(section); }
+    mutex_.run(section, cache != nullptr ? cache->lines_of_sections() : detail::spinning_mutex::used_lines{});
   }
 
   /// Whether a block is freed to the cache, which may be null. If the block is large, its stream may be in an unannounced capture, unless
@@ -729,7 +731,8 @@ class basic_stream_ordered_heap {
     bool const known       = cache != nullptr && cache->is_current();
     auto const who         = asker::make(stream, known ? cache : nullptr);
     bool const is_recorded = known && cache->try_record_next();
-    run_locked(stream, [&]() noexcept { free_to_store_locked(range, who, is_recorded); });
+    run_locked(
+      stream, who.cache, [this, range, who, is_recorded]() noexcept { free_to_store_locked(range, who, is_recorded); });
   }
 
   /// The part of free_to_store() with the lock. `is_recorded`: whether the caller's cache has recorded its next event for it.
@@ -775,7 +778,7 @@ class basic_stream_ordered_heap {
     }
     // The handle names a new stream, which made some of these frees. No event can cover the frees of the old one.
     if (!current) { return caches_.drop(cache); }
-    run_locked(cache.stream(), [&]() noexcept { caches_.flush(cache); });
+    run_locked(cache.stream(), &cache, [&]() noexcept { caches_.flush(cache); });
   }
 
   /// Fences all memory freed on a known stream that is about to end.

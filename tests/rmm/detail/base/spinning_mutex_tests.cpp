@@ -184,6 +184,7 @@ bool run_beside_locks(int threads_of_each_kind, int steps)
     --missing;
     while (missing.load() != 0) { std::this_thread::yield(); }
   };
+  auto const* const no_memory = reinterpret_cast<void const*>(8);  // any address may be fetched
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int i = 0; i != threads_of_each_kind; ++i) {
@@ -191,10 +192,11 @@ bool run_beside_locks(int threads_of_each_kind, int steps)
       wait_for_others();
       for (int step = 0; step != steps; ++step) {
         int runs{};
-        guard.run([&]() noexcept {
+        auto const section = [&]() noexcept {
           count_slowly();
           ++runs;
-        });
+        };
+        guard.run(section, {&runs, nullptr, no_memory});
         wrong += runs != 1 ? 1 : 0;
       }
     });
