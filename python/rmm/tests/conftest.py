@@ -24,7 +24,7 @@ import pytest
 os.environ.setdefault("CUDASIM_DEVICES", "2")
 os.environ.setdefault("CUDASIM_MEMORY", "16GB")
 os.environ.setdefault("RMM_DEBUG_LOG_FILE", os.devnull)
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # each of some 130 programs would make a thread for each processor
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # each program would make a thread for each processor
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import rmm
@@ -62,7 +62,8 @@ Results = dict[str, subprocess.CompletedProcess[str]]  # by test: of programs th
 FinishAll = Callable[[], Results]
 shared_interpreter = Path(__file__).with_name("shared_interpreter.py").read_text()
 sign = "waits for its turn\n"  # what such a program prints
-Kind = tuple[ModuleType, bool, bool, tuple[str, ...], tuple[tuple[str, str], ...]]  # see kind_of
+Variables = Mapping[str, str | None]  # of an environment; None removes one
+Kind = tuple[ModuleType, bool, bool, tuple[str, ...], tuple[tuple[str, str | None], ...]]  # see kind_of
 Started = dict[str | ModuleType, Future[Any]]  # by test or module: of Result, Results, Finish or FinishAll, or a reason
 
 
@@ -82,15 +83,16 @@ class Programs:
         self._running: set[subprocess.Popen[str]] = set()
         self._environment = {name: value for name, value in os.environ.items() if name != "RMM_LOG_FILE"}
         self._is_over = False
+        self.folders: dict[str, Path] = {}  # by test: where its program runs
 
     def ask(self, question: Callable[[], str]) -> Future[str]:
         """Runs a function beside the tests. Submit programs that wait for its answer later."""
         return self._threads.submit(question)
 
     def submit(
-        self, arguments: Sequence[str], folder: Path, reason_to_skip: Future[str], environment: Mapping[str, str]
+        self, arguments: Sequence[str], folder: Path, reason_to_skip: Future[str], environment: Variables
     ) -> Future[Result]:
-        """Runs a program, with more variables in the environment. The result is the reason to skip it, if there is one."""
+        """Runs a program, with other variables in the environment. The result is the reason to skip it, if there is one."""
         return self._threads.submit(
             lambda: reason_to_skip.result() or self._finish(self._start(arguments, folder, environment))
         )
@@ -99,7 +101,7 @@ class Programs:
         self,
         arguments: Mapping[str, Sequence[str]],
         folder: Path,
-        environment: Mapping[str, str],
+        environment: Variables,
         stdin: int | None = None,
     ) -> FinishAll:
         """Starts programs in one interpreter, one after the other. `arguments` has those of each program, by its name.
@@ -111,6 +113,7 @@ class Programs:
             options, (_, code, *own) = at_code(each)
             place = folder / str(len(programs))
             place.mkdir()
+            self.folders[name] = place
             output, errors = place.with_suffix(".output"), place.with_suffix(".errors")
             output.touch()
             errors.touch()
@@ -144,7 +147,7 @@ class Programs:
         arguments: Mapping[str, Sequence[str]],
         folder: Path,
         reason_to_skip: Future[str],
-        environment: Mapping[str, str],
+        environment: Variables,
     ) -> Future[str | Results]:
         """Lets programs share an interpreter. The result is the reason to skip them, if there is one."""
         return self._threads.submit(
@@ -152,7 +155,7 @@ class Programs:
         )
 
     def prepare(
-        self, arguments: Sequence[str], folder: Path, reason_to_skip: Future[str], environment: Mapping[str, str]
+        self, arguments: Sequence[str], folder: Path, reason_to_skip: Future[str], environment: Variables
     ) -> Future[str | Finish]:
         """Starts a program that waits for its turn. The result is the reason to skip it, or what runs the rest of it.
 
@@ -170,7 +173,7 @@ class Programs:
         arguments: Mapping[str, Sequence[str]],
         folder: Path,
         reason_to_skip: Future[str],
-        environment: Mapping[str, str],
+        environment: Variables,
     ) -> Future[str | FinishAll]:
         """Starts programs that share an interpreter and a turn. The first one waits for it, and the others follow in it."""
         return self._threads.submit(
@@ -194,7 +197,7 @@ class Programs:
             self._finish(process)
 
     def _start(
-        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: int | None = None
+        self, arguments: Sequence[str], folder: Path, environment: Variables, stdin: int | None = None
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, *arguments],
@@ -203,7 +206,7 @@ class Programs:
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
-            env={**self._environment, **environment},
+            env={name: value for name, value in {**self._environment, **environment}.items() if value is not None},
             start_new_session=True,
         )
         self._running.add(process)
@@ -251,9 +254,9 @@ def arguments_of(test: pytest.Function) -> Sequence[str]:
     return [*options, "-c", textwrap.dedent(begin) + turn + textwrap.dedent(marker.args[0])]
 
 
-def environment_of(test: pytest.Function) -> Mapping[str, str]:
+def environment_of(test: pytest.Function) -> Variables:
     marker = test.get_closest_marker("program")
-    of_module: Mapping[str, str] = getattr(test.module, "environment_of", lambda _: {})(test)
+    of_module: Variables = getattr(test.module, "environment_of", lambda _: {})(test)
     return {**of_module, **(marker.kwargs.get("environment", {}) if marker else {})}
 
 
@@ -324,6 +327,7 @@ def started_programs(
     little memory, and must not measure free memory or print.
     A module with `reason_to_skip` skips them all if that returns one, except those whose marker says `always=True`.
     A module with `environment_of` adds the variables that it returns for a test, and the marker those of its `environment`.
+    None removes a variable. A program runs in a new folder, which `folder_of_program` returns after its end.
     Tests that use `done_for_module` share the program whose arguments the module's function `program_of_module` returns.
     Programs of a module with the same options and environment run in one interpreter, one after the other, if their markers say
     `shares=True` or the module `programs_share = True`. Each gets a new `__main__` and folder, and RMM's initial resources. Its
@@ -360,9 +364,10 @@ def started_programs(
         started |= dict.fromkeys(arguments, start(arguments, folder, reason, dict(environment)))
     tests = [test for test in tests if not shares(test)]
     for test in sorted(tests, key=lambda test: (not has_a_turn(test), not takes_long(test))):
+        folder = programs.folders[test.nodeid] = tmp_path_factory.mktemp("program")
         started[test.nodeid] = (programs.prepare if has_a_turn(test) else programs.submit)(
             arguments_of(test),
-            tmp_path_factory.mktemp("program"),
+            folder,
             reason_to_skip=no_reason if is_always_run(test) else reasons[test.module],
             environment=environment_of(test),
         )
@@ -384,6 +389,14 @@ def done(request: pytest.FixtureRequest, started_programs: Started) -> subproces
     if has_a_turn(request.node):
         request.getfixturevalue("device_alone")
     return result_of(started_programs[request.node.nodeid], request.node.nodeid)
+
+
+@pytest.fixture
+def folder_of_program(
+    request: pytest.FixtureRequest, done: subprocess.CompletedProcess[str], programs: Programs
+) -> Path:
+    """Returns the folder that the test's program ran in, with the files that it left there."""
+    return programs.folders[request.node.nodeid]
 
 
 @pytest.fixture(scope="module")

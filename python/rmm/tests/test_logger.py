@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,24 +73,25 @@ def test_nothing_is_logged_at_the_number_of_levels() -> None:
     assert rmm.get_logging_level() is rmm.logging_level.OFF  # logging_level has no n_levels, so it returns OFF
 
 
-PROGRAM = """
-import os, rmm
-rmm.flush_logger()
-assert not os.path.exists("debug.log")
-resource = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
-resource.deallocate(rmm.mr.CudaMemoryResource().allocate(256), 256)
-rmm.flush_logger()
-"""
+@pytest.mark.program(
+    """
+    import os, rmm
+    rmm.flush_logger()
+    assert not os.path.exists("debug.log")
+    resource = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+    resource.deallocate(rmm.mr.CudaMemoryResource().allocate(256), 256)
+    rmm.flush_logger()
+    """,
+    environment={"RMM_DEBUG_LOG_FILE": "debug.log"},
+)
+def test_messages_of_the_library_go_to_a_file(done: subprocess.CompletedProcess[str], folder_of_program: Path) -> None:
+    assert done.returncode == 0, done.stderr
+    assert "not allocated by this adaptor" in (folder_of_program / "debug.log").read_text()
 
 
-def test_messages_of_the_library_go_to_a_file(tmp_path: Path) -> None:
-    environment = {**os.environ, "RMM_DEBUG_LOG_FILE": "debug.log"}
-    subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment, check=True, timeout=300)
-    assert "not allocated by this adaptor" in (tmp_path / "debug.log").read_text()
-
-
-def test_an_import_makes_no_file(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RMM_DEBUG_LOG_FILE"}
-    program = "import rmm; rmm.DeviceBuffer(size=1); rmm.flush_logger()"
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, timeout=300)
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.program(
+    "import rmm; rmm.DeviceBuffer(size=1); rmm.flush_logger()", environment={"RMM_DEBUG_LOG_FILE": None}
+)
+def test_an_import_makes_no_file(done: subprocess.CompletedProcess[str], folder_of_program: Path) -> None:
+    assert done.returncode == 0, done.stderr
+    assert list(folder_of_program.iterdir()) == []
