@@ -22,21 +22,6 @@ from rmm._build_facts import cuda_backend
 is_simulated = cuda_backend == "sim"
 
 
-def run(program: str, *options: str, **environment: str) -> str:
-    """Returns the output of a new interpreter."""
-    done = subprocess.run(
-        [sys.executable, *options, "-c", program],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
-
-
 def test_all_names_are_there() -> None:
     for name in rmm.__all__:
         assert hasattr(rmm, name)
@@ -90,48 +75,85 @@ def test_headers_and_the_package_of_cmake_are_installed() -> None:
     assert "librmm" in [entry.value for entry in entry_points(group="cmake.prefix", name="librmm")]
 
 
-def test_the_code_of_all_modules_is_in_one_library() -> None:
+@pytest.mark.program(
+    """
+    import rmm.allocators._cupy, rmm._lib
+    files = {line.split()[-1] for line in open("/proc/self/maps") if "/librmm/lib/librmm" in line}
+    print(*files)
+    """,
+    options=[],
+)
+def test_the_code_of_all_modules_is_in_one_library(done: subprocess.CompletedProcess[str]) -> None:
     """This includes the engine and the static CUDA runtime of 700 KB. An empty module has 66 KB where pages have 64 KiB."""
     (library,) = (Path(librmm.__file__).parent / "lib").glob("librmm_python.*")
     aliases = [path for path in Path(rmm.__file__).parent.rglob("*.so") if path.stat().st_size < 1 << 17]
     assert sorted(aliases) == sorted(Path(rmm.__file__).parent.rglob("*.so"))
     assert len(aliases) == 21
-    program = """
-import sys, rmm.allocators._cupy, rmm._lib
-files = {line.split()[-1] for line in open("/proc/self/maps") if "/librmm/lib/librmm" in line}
-print(*files)
-"""
-    assert [Path(name).resolve() for name in run(program).split()] == [library.resolve()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [Path(name).resolve() for name in done.stdout.split()] == [library.resolve()]
 
 
-def test_the_library_of_the_package_comes_before_others_in_the_search_path(tmp_path: Path) -> None:
-    (library,) = (Path(librmm.__file__).parent / "lib").glob("librmm_python.*")
-    (tmp_path / library.name).write_bytes(b"no library")
-    assert run("import rmm; print(rmm.DeviceBuffer(size=3).size)", LD_LIBRARY_PATH=str(tmp_path)) == "3\n"
+@pytest.mark.program(
+    """
+    import ctypes
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    (library,) = (Path(find_spec("librmm").origin).parent / "lib").glob("librmm_python.*")
+    Path(library.name).write_bytes(b"no library")
+    try:
+        ctypes.CDLL(library.name)
+    except OSError as error:
+        assert "file too short" in str(error), error
+    else:
+        raise AssertionError("the file is not found")
+    import rmm
+    print(rmm.DeviceBuffer(size=3).size)
+    """,
+    options=[],
+    environment={"LD_LIBRARY_PATH": "."},
+)
+def test_the_library_of_the_package_comes_before_others_in_the_search_path(
+    done: subprocess.CompletedProcess[str],
+) -> None:
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
 
 
-def test_an_import_brings_no_framework_and_not_even_numpy() -> None:
-    program = "import sys, rmm; print([m for m in ('numpy', 'cupy', 'numba', 'torch', 'cuda') if m in sys.modules])"
-    assert run(program, "-W", "error") == "[]\n"
+@pytest.mark.program(
+    "import sys, rmm; print([m for m in ('numpy', 'cupy', 'numba', 'torch', 'cuda') if m in sys.modules])",
+    options=["-W", "error"],
+)
+def test_an_import_brings_no_framework_and_not_even_numpy(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+def processor_time_of_an_import() -> float:
+    program = "import time; begin = time.process_time(); import rmm; print(time.process_time() - begin)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return float(done.stdout)
 
 
 def test_an_import_is_fast() -> None:
-    program = "import time; begin = time.process_time(); import rmm; print(time.process_time() - begin)"
-    assert min(float(run(program)) for _ in range(5)) < 0.100  # twice the goal: the machines of CI are shared
+    assert min(processor_time_of_an_import() for _ in range(5)) < 0.100  # twice the goal: the machines of CI are shared
 
 
-def test_modules_are_reachable_as_attributes() -> None:
-    program = """
-import rmm
-rmm._lib.device_buffer.DeviceBuffer, rmm._cuda.gpu.getDevice, rmm.pylibrmm.stream.Stream, rmm._cuda.stream.Stream
-import rmm._lib as librmm
-assert librmm.DeviceBuffer is librmm.device_buffer.DeviceBuffer is rmm.DeviceBuffer
-assert rmm._lib.memory_resource.PoolMemoryResource is rmm.mr.PoolMemoryResource
-rmm.statistics.get_statistics, rmm.allocators
-from rmm.librmm._logger import level_enum
-assert level_enum is rmm.level_enum
-"""
-    run(program, "-W", "error")
+@pytest.mark.program(
+    """
+    import rmm
+    rmm._lib.device_buffer.DeviceBuffer, rmm._cuda.gpu.getDevice, rmm.pylibrmm.stream.Stream, rmm._cuda.stream.Stream
+    import rmm._lib as librmm
+    assert librmm.DeviceBuffer is librmm.device_buffer.DeviceBuffer is rmm.DeviceBuffer
+    assert rmm._lib.memory_resource.PoolMemoryResource is rmm.mr.PoolMemoryResource
+    rmm.statistics.get_statistics, rmm.allocators
+    from rmm.librmm._logger import level_enum
+    assert level_enum is rmm.level_enum
+    """,
+    options=["-W", "error"],
+)
+def test_modules_are_reachable_as_attributes(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -265,69 +287,74 @@ def test_no_module_handles_the_exceptions_of_another() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_is_told_that_it_has_no_cuda_and_ends_well() -> None:
-    program = """
-import os, warnings, rmm
-warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks with threads; CUDA has threads
-rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
-stream = rmm.pylibrmm.stream.Stream()
-buffers = [rmm.DeviceBuffer.to_device(b"abc"), rmm.DeviceBuffer(size=10, stream=stream)]
-child = os.fork()
-if child == 0:
-    buffers.clear()
-    del stream
-    try:
-        rmm.DeviceBuffer(size=1 << 20)  # CUDA cannot be used by a forked process
-    except (MemoryError, RuntimeError) as error:
-        assert "nitialization" in str(error), error
+@pytest.mark.program(
+    """
+    import os, warnings, rmm
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks with threads; CUDA has threads
+    rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
+    stream = rmm.pylibrmm.stream.Stream()
+    buffers = [rmm.DeviceBuffer.to_device(b"abc"), rmm.DeviceBuffer(size=10, stream=stream)]
+    child = os.fork()
+    if child == 0:
+        buffers.clear()
+        del stream
+        try:
+            rmm.DeviceBuffer(size=1 << 20)  # CUDA cannot be used by a forked process
+        except (MemoryError, RuntimeError) as error:
+            assert "nitialization" in str(error), error
+        else:
+            raise AssertionError("the parent's memory is used")
     else:
-        raise AssertionError("the parent's memory is used")
-else:
-    assert os.waitpid(child, 0)[1] == 0
-    print(buffers[0].tobytes())
-"""
-    assert run(program, CUDASIM_QUIET="1") == "b'abc'\n"
+        assert os.waitpid(child, 0)[1] == 0
+        print(buffers[0].tobytes())
+    """,
+    options=[],
+    environment={"CUDASIM_QUIET": "1"},
+)
+def test_a_forked_process_is_told_that_it_has_no_cuda_and_ends_well(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'abc'\n", "")
 
 
-def test_a_log_is_complete_at_the_end_of_the_process(tmp_path: Path) -> None:
-    run(f"import rmm; rmm.enable_logging({str(tmp_path / 'x.csv')!r}); rmm.DeviceBuffer(size=10)")
-    assert (tmp_path / "x.dev0.csv").read_text().count("\n") == 3
+@pytest.mark.program('import rmm; rmm.enable_logging("x.csv"); rmm.DeviceBuffer(size=10)', options=[])
+def test_a_log_is_complete_at_the_end_of_the_process(
+    done: subprocess.CompletedProcess[str], folder_of_program: Path
+) -> None:
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (folder_of_program / "x.dev0.csv").read_text().count("\n") == 3
 
 
 @pytest.mark.skipif(not is_simulated, reason="needs a machine without devices, which the simulator can be")
-def test_no_device_is_a_warning_and_then_an_exception() -> None:
-    program = """
-import warnings, rmm
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    rmm.reinitialize(pool_allocator=True)
-print(len(caught), "no CUDA device" in str(caught[0].message))
-try:
-    rmm.DeviceBuffer(size=1)
-except (RuntimeError, MemoryError) as error:
-    print("no CUDA-capable device" in str(error))
-"""
-    assert run(program, CUDASIM_DEVICES="0", CUDASIM_QUIET="1") == "1 True\nTrue\n"
+@pytest.mark.program(
+    """
+    import warnings, rmm
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rmm.reinitialize(pool_allocator=True)
+    print(len(caught), "no CUDA device" in str(caught[0].message))
+    try:
+        rmm.DeviceBuffer(size=1)
+    except (RuntimeError, MemoryError) as error:
+        print("no CUDA-capable device" in str(error))
+    """,
+    options=[],
+    environment={"CUDASIM_DEVICES": "0", "CUDASIM_QUIET": "1"},
+)
+def test_no_device_is_a_warning_and_then_an_exception(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 True\nTrue\n", "")
 
 
 @pytest.mark.skipif(not is_simulated, reason="only the simulator counts")
-def test_nothing_leaks() -> None:
-    program = """
-import rmm
-from rmm._build_facts import cuda_backend
-rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
-buffers = [rmm.DeviceBuffer(size=1000, stream=rmm.pylibrmm.stream.Stream()) for _ in range(10)]
-rmm.reinitialize()
-del buffers
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "CUDASIM_REPORT": "-"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+@pytest.mark.program(
+    """
+    import rmm
+    rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
+    buffers = [rmm.DeviceBuffer(size=1000, stream=rmm.pylibrmm.stream.Stream()) for _ in range(10)]
+    rmm.reinitialize()
+    del buffers
+    """,
+    environment={"CUDASIM_REPORT": "-"},
+)
+def test_nothing_leaks(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
@@ -381,11 +408,14 @@ def test_threads_share_a_pool(small_pool: rmm.mr.PoolMemoryResource) -> None:
     assert errors == []
 
 
-def test_the_resource_can_be_changed_while_others_allocate(cuda: rmm.mr.CudaMemoryResource) -> None:
+@pytest.mark.program(
+    """
+    import threading, rmm
+    cuda = rmm.mr.CudaMemoryResource()
     stop = threading.Event()
-    errors: list[BaseException] = []
+    errors = []
 
-    def work() -> None:
+    def work():
         try:
             while not stop.is_set():
                 assert rmm.DeviceBuffer.to_device(b"abc").tobytes() == b"abc"
@@ -401,7 +431,12 @@ def test_the_resource_can_be_changed_while_others_allocate(cuda: rmm.mr.CudaMemo
     stop.set()
     for thread in threads:
         thread.join()
-    assert errors == []
+    assert errors == [], errors
+    """,
+    environment={"CUDASIM_REPORT": "-"},  # the simulator makes a leak a failure
+)
+def test_the_resource_can_be_changed_while_others_allocate(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.program("""
