@@ -5,36 +5,34 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rmm
 from rmm import _installation
 
+# Makes links to the packages' files in the current folder, where Python looks first.
+begin = f"""
+    import os, shutil, sys
+    from pathlib import Path
 
-@pytest.fixture
-def mixed(tmp_path: Path) -> Path:
-    """Makes a folder with the packages, as links to their files."""
+    installed = Path({str(Path(rmm.__file__).parent.parent)!r})
     for name in ("rmm", "librmm"):
-        folder = Path(rmm.__file__).parent.parent / name
-        shutil.copytree(folder, tmp_path / name, copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
+        shutil.copytree(installed / name, name, copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__"))
+"""
 
 
-def execute(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs Python with the packages of a folder."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, *arguments], env=environment, check=False, capture_output=True, text=True, timeout=300
-    )
+def environment_of(_: pytest.Function) -> dict[str, str]:
+    return {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
-@pytest.mark.program("import importlib.metadata, json; print(json.dumps(importlib.metadata.packages_distributions()))")
+@pytest.mark.program(
+    "import importlib.metadata, json; print(json.dumps(importlib.metadata.packages_distributions()))",
+    begin="",
+)
 def test_the_distribution_has_a_name_of_its_own(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
     owners = json.loads(done.stdout)
@@ -74,35 +72,57 @@ def test_a_folder_that_cannot_be_listed_has_none(tmp_path: Path) -> None:
     assert _installation.other_distributions(str(tmp_path / "archive.zip")) == []
 
 
-def test_an_unmixed_installation_causes_no_warning(mixed: Path) -> None:
-    done = execute(mixed, "-W", "error", "-c", "import rmm; print(rmm.__file__)")
-    assert (done.stdout, done.stderr) == (f"{mixed / 'rmm' / '__init__.py'}\n", "")
-    done = execute(mixed, "-m", "rmm", "info")
-    assert done.returncode == 0
+@pytest.mark.program("import rmm; print(rmm.__file__)", options=["-W", "error"])
+def test_an_unmixed_installation_causes_no_warning(
+    done: subprocess.CompletedProcess[str], folder_of_program: Path
+) -> None:
+    assert (done.stdout, done.stderr) == (f"{folder_of_program / 'rmm' / '__init__.py'}\n", "")
+
+
+@pytest.mark.program('os.execv(sys.executable, [sys.executable, "-m", "rmm", "info"])')
+def test_an_unmixed_installation_is_not_shown_as_mixed(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("rmm ")
     assert "mixed" not in done.stdout
 
 
-def test_a_mixed_installation_is_warned_of_and_shown(mixed: Path) -> None:
-    for name in ("rmm_cu13-26.10.0.dist-info", "librmm_cu13-26.10.0.dist-info"):
-        (mixed / name).mkdir()
-    advice = (
-        "librmm-cu13 26.10.0, rmm-cu13 26.10.0 and rmm-engine are installed into the same folders, rmm and librmm, and have "
-        "replaced files of each other: run `pip uninstall librmm-cu13 rmm-cu13 rmm-engine`, then install one of them again."
-    )
-    done = execute(mixed, "-c", "import rmm; print(rmm.DeviceBuffer.to_device(b'abc').tobytes())")
+mix = """
+for name in ("rmm_cu13-26.10.0.dist-info", "librmm_cu13-26.10.0.dist-info"):
+    os.mkdir(name)
+"""
+advice = (
+    "librmm-cu13 26.10.0, rmm-cu13 26.10.0 and rmm-engine are installed into the same folders, rmm and librmm, and have "
+    "replaced files of each other: run `pip uninstall librmm-cu13 rmm-cu13 rmm-engine`, then install one of them again."
+)
+
+
+@pytest.mark.program(f"{mix}import rmm; print(rmm.DeviceBuffer.to_device(b'abc').tobytes())", options=[])
+def test_a_mixed_installation_is_warned_of(done: subprocess.CompletedProcess[str]) -> None:
     assert done.stdout == "b'abc'\n"
     assert done.stderr.count(advice) == 1
     assert "UserWarning" in done.stderr
-    done = execute(mixed, "-W", "ignore", "-m", "rmm", "info")
-    assert done.stderr == ""
+
+
+@pytest.mark.program(f'{mix}os.execv(sys.executable, [sys.executable, "-W", "ignore", "-m", "rmm", "info"])')
+def test_a_mixed_installation_is_shown(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stderr) == (0, "")
     assert f"\nmixed installation: {advice}\n" in done.stdout
 
 
-@pytest.mark.parametrize("file", ["pylibrmm/utils.abi3.so", "pylibrmm/stream.cpython-311-x86_64-linux-gnu.so"])
-def test_a_module_that_another_hides_is_an_import_error(mixed: Path, file: str) -> None:
-    (mixed / "rmm" / file).write_bytes(b"")
-    (mixed / "rmm_cu13-26.10.0.dist-info").mkdir()
-    done = execute(mixed, "-c", "import rmm")
+def hiding(file: str) -> Any:
+    """A parameter with a program that makes a file, which hides a module, and imports the package."""
+    text = f"""
+        Path("rmm", {file!r}).touch()
+        os.mkdir("rmm_cu13-26.10.0.dist-info")
+        import rmm
+    """
+    return pytest.param(file, marks=pytest.mark.program(text, options=[]))
+
+
+@pytest.mark.parametrize(
+    "file", [hiding("pylibrmm/utils.abi3.so"), hiding("pylibrmm/stream.cpython-311-x86_64-linux-gnu.so")]
+)
+def test_a_module_that_another_hides_is_an_import_error(file: str, done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ImportError: rmm-cu13 26.10.0 and rmm-engine are installed into the same folders")
@@ -114,12 +134,20 @@ def test_no_module_of_the_package_hides_another() -> None:
     assert _installation.hidden_modules(str(Path(rmm.__file__).parent)) == []
 
 
-def test_a_distribution_that_replaced_the_first_file_causes_only_a_warning(mixed: Path) -> None:
+@pytest.mark.program(
+    """
+    os.mkdir("rmm_cu13-26.10.0.dist-info")
+    Path("rmm", "allocators", "numba.abi3.so").touch()
+    Path("rmm", "__init__.py").unlink()
+    Path("rmm", "__init__.py").write_text("import rmm._cuda\\n")
+    from rmm import _installation as i
+    print(i.hidden_modules(i._folder))
+    """,
+    options=[],
+)
+def test_a_distribution_that_replaced_the_first_file_causes_only_a_warning(
+    done: subprocess.CompletedProcess[str],
+) -> None:
     """It may work, because all modules of the other distribution are there."""
-    (mixed / "rmm_cu13-26.10.0.dist-info").mkdir()
-    (mixed / "rmm" / "allocators" / "numba.abi3.so").write_bytes(b"")
-    (mixed / "rmm" / "__init__.py").unlink()
-    (mixed / "rmm" / "__init__.py").write_text("import rmm._cuda\n")
-    done = execute(mixed, "-c", "from rmm import _installation as i; print(i.hidden_modules(i._folder))")
     assert (done.returncode, done.stdout) == (0, "['rmm.allocators.numba']\n")
     assert "UserWarning: rmm-cu13 26.10.0 and rmm-engine are installed" in done.stderr
