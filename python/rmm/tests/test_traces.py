@@ -176,77 +176,86 @@ def test_long_names_lose_their_beginning(traced: rmm.mr.TraceResourceAdaptor) ->
     assert any(text.startswith("é" * 40) and text.endswith(" at <string>:1") for text in trace.stack_of(event))
 
 
-def run(program: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program that does not know of traces."""
-    path = tmp_path / "program.py"
-    path.write_text("import rmm\n" + program)
-    return subprocess.run(
-        [sys.executable, str(path)],
-        env={**os.environ, "CUDASIM_DEVICES": "2", **environment},
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=True,
-        timeout=300,
-    )
+# Programs do not know of traces.
+begin = "import rmm\n"
+tracing = {"RMM_TRACE_FILE": "run.rmmtrace"}
 
 
-def test_the_environment_is_enough(tmp_path: Path) -> None:
-    run("rmm.DeviceBuffer(size=4096)", tmp_path, RMM_TRACE_FILE="run.rmmtrace")
-    assert [event[:2] for event in Trace.read(tmp_path / "run.rmmtrace").events] == [(0, 4096), (1, 4096)]
+def environment_of(_: pytest.Function) -> dict[str, str]:
+    return {"CUDASIM_DEVICES": "2"}
 
 
-def test_the_environment_traces_what_is_set_later(tmp_path: Path) -> None:
-    program = """
-pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
-rmm.mr.set_current_device_resource(pool)
-a = rmm.DeviceBuffer(size=4096)
-mr = rmm.mr.get_current_device_resource()
-assert mr.upstream_mr is pool and mr.figures()["live_bytes"] == 4096 and mr.pool_size() == 1 << 20
-rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(mr))
-b = rmm.DeviceBuffer(size=8192)
-rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
-c = rmm.DeviceBuffer(size=256)
-print(mr.get_file_name())
-"""
-    done = run(program, tmp_path, RMM_TRACE_FILE="run.rmmtrace")
-    assert done.stdout.strip() == str(tmp_path / "run.rmmtrace")
-    events = [event[:2] for event in Trace.read(tmp_path / "run.rmmtrace").events]
-    assert [event for event in events if event[0] == 0] == [(0, 4096), (0, 8192), (0, 256)], "each once"
+def allocated(trace: Path) -> list[int]:
+    """Returns the sizes of the allocations."""
+    return [size for kind, size, _ in Trace.read(trace).events if kind == 0]
 
 
-def test_logs_and_statistics_are_found_below_the_trace(tmp_path: Path) -> None:
-    program = """
-import os
-import rmm.statistics
-rmm.reinitialize(logging=True, log_file_name="x.csv")
-rmm.enable_logging("y.csv")  # it is enabled
-assert rmm.get_log_filenames() == {0: os.path.abspath("x.dev0.csv")}, rmm.get_log_filenames()
-rmm.DeviceBuffer(size=4096)
-rmm.disable_logging()
-assert rmm.get_log_filenames() == {0: None}, rmm.get_log_filenames()
-with open("x.dev0.csv") as log:
-    assert len(log.readlines()) == 3
-adaptor = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
-rmm.mr.set_current_device_resource(adaptor)
-a = rmm.DeviceBuffer(size=4096)
-assert rmm.statistics.get_statistics().current_bytes == 4096
-rmm.statistics.enable_statistics()  # they are enabled
-with rmm.statistics.statistics():
-    b = rmm.DeviceBuffer(size=512)
-    assert rmm.statistics.get_statistics().total_bytes == 512
-assert rmm.mr.get_current_device_resource().upstream_mr is adaptor
-assert rmm.statistics.get_statistics().total_bytes == 4096 + 512
-"""
-    run(program, tmp_path, RMM_TRACE_FILE="run.rmmtrace")
-    assert not (tmp_path / "y.dev0.csv").exists()
-    events = [event[:2] for event in Trace.read(tmp_path / "run.rmmtrace").events]
-    assert [event for event in events if event[0] == 0] == [(0, 4096), (0, 4096), (0, 512)], "each once"
+@pytest.mark.program("rmm.DeviceBuffer(size=4096)", environment=tracing)
+def test_the_environment_is_enough(done: subprocess.CompletedProcess[str], folder_of_program: Path) -> None:
+    assert done.returncode == 0, done.stderr
+    assert [event[:2] for event in Trace.read(folder_of_program / "run.rmmtrace").events] == [(0, 4096), (1, 4096)]
 
 
-def test_a_forked_child_ends_while_its_parent_reads_frames(tmp_path: Path) -> None:
+@pytest.mark.program(
+    """
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+    rmm.mr.set_current_device_resource(pool)
+    a = rmm.DeviceBuffer(size=4096)
+    mr = rmm.mr.get_current_device_resource()
+    assert mr.upstream_mr is pool and mr.figures()["live_bytes"] == 4096 and mr.pool_size() == 1 << 20
+    rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(mr))
+    b = rmm.DeviceBuffer(size=8192)
+    rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
+    c = rmm.DeviceBuffer(size=256)
+    print(mr.get_file_name())
+    """,
+    environment=tracing,
+)
+def test_the_environment_traces_what_is_set_later(
+    done: subprocess.CompletedProcess[str], folder_of_program: Path
+) -> None:
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(folder_of_program / "run.rmmtrace")
+    assert allocated(folder_of_program / "run.rmmtrace") == [4096, 8192, 256], "each once"
+
+
+@pytest.mark.program(
+    """
+    import os
+    import rmm.statistics
+    rmm.reinitialize(logging=True, log_file_name="x.csv")
+    rmm.enable_logging("y.csv")  # it is enabled
+    assert rmm.get_log_filenames() == {0: os.path.abspath("x.dev0.csv")}, rmm.get_log_filenames()
+    rmm.DeviceBuffer(size=4096)
+    rmm.disable_logging()
+    assert rmm.get_log_filenames() == {0: None}, rmm.get_log_filenames()
+    with open("x.dev0.csv") as log:
+        assert len(log.readlines()) == 3
+    adaptor = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+    rmm.mr.set_current_device_resource(adaptor)
+    a = rmm.DeviceBuffer(size=4096)
+    assert rmm.statistics.get_statistics().current_bytes == 4096
+    rmm.statistics.enable_statistics()  # they are enabled
+    with rmm.statistics.statistics():
+        b = rmm.DeviceBuffer(size=512)
+        assert rmm.statistics.get_statistics().total_bytes == 512
+    assert rmm.mr.get_current_device_resource().upstream_mr is adaptor
+    assert rmm.statistics.get_statistics().total_bytes == 4096 + 512
+    """,
+    environment=tracing,
+)
+def test_logs_and_statistics_are_found_below_the_trace(
+    done: subprocess.CompletedProcess[str], folder_of_program: Path
+) -> None:
+    assert done.returncode == 0, done.stderr
+    assert not (folder_of_program / "y.dev0.csv").exists()
+    assert allocated(folder_of_program / "run.rmmtrace") == [4096, 4096, 512], "each once"
+
+
+def test_a_forked_child_ends_while_its_parent_reads_frames() -> None:
     program = """
 import os, signal, sys, threading, time, warnings
+import rmm
 from rmm.pylibrmm.memory_resource._registry import _end_python_frames
 
 warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads, which is meant here
@@ -279,36 +288,49 @@ assert slow_children < 5, "they have waited for a thread of their parent"  # som
 has_ended = True
 thread.join()
 """
-    run(program, tmp_path, RMM_TRACE_STACKS="1")
+    environment = {**os.environ, "RMM_TRACE_STACKS": "1"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=300)
 
 
-def test_each_device_has_its_trace(tmp_path: Path, second_device: int) -> None:
-    program = """
-rmm.DeviceBuffer(size=4096)
-rmm._cuda.gpu.setDevice(1)
-rmm.DeviceBuffer(size=512)
-"""
-    run(program, tmp_path, RMM_TRACE_FILE="run.rmmtrace")
-    assert Trace.read(tmp_path / "run.rmmtrace").events[0][1] == 4096
-    assert Trace.read(tmp_path / "run.dev1.rmmtrace").events[0][1] == 512
+@pytest.mark.program(
+    """
+    rmm.DeviceBuffer(size=4096)
+    rmm._cuda.gpu.setDevice(1)
+    rmm.DeviceBuffer(size=512)
+    """,
+    environment=tracing,
+)
+def test_each_device_has_its_trace(
+    second_device: int, done: subprocess.CompletedProcess[str], folder_of_program: Path
+) -> None:
+    assert done.returncode == 0, done.stderr
+    assert Trace.read(folder_of_program / "run.rmmtrace").events[0][1] == 4096
+    assert Trace.read(folder_of_program / "run.dev1.rmmtrace").events[0][1] == 512
 
 
-def test_the_environment_chooses_the_resource(tmp_path: Path) -> None:
-    program = """
-rmm.DeviceBuffer(size=4096)
-print(rmm.mr.get_current_device_resource().figures()["reserved_bytes"])
-"""
-    done = run(program, tmp_path, RMM_RESOURCE="pool,initial=2MiB", RMM_TRACE_FILE="run.rmmtrace")
+@pytest.mark.program(
+    """
+    rmm.DeviceBuffer(size=4096)
+    print(rmm.mr.get_current_device_resource().figures()["reserved_bytes"])
+    """,
+    environment={**tracing, "RMM_RESOURCE": "pool,initial=2MiB"},
+)
+def test_the_environment_chooses_the_resource(done: subprocess.CompletedProcess[str], folder_of_program: Path) -> None:
+    assert done.returncode == 0, done.stderr
     assert int(done.stdout) == 2 << 20
-    assert len(Trace.read(tmp_path / "run.rmmtrace").events) == 2
+    assert len(Trace.read(folder_of_program / "run.rmmtrace").events) == 2
 
 
-def test_a_trace_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
-    program = """
-rmm.DeviceBuffer(size=4096)
-print(rmm.mr.get_current_device_resource().get_file_name())
-"""
-    done = run(program, tmp_path, RMM_TRACE_FILE=str(tmp_path))  # a folder
+@pytest.mark.program(
+    """
+    rmm.DeviceBuffer(size=4096)
+    print(rmm.mr.get_current_device_resource().get_file_name())
+    """,
+    options=[],
+    environment={"RMM_TRACE_FILE": "."},  # a folder
+)
+def test_a_trace_that_cannot_be_written_stops_nothing(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "None"
     assert "RMM_TRACE_FILE: nothing is traced" in done.stderr
 
@@ -341,17 +363,25 @@ def test_commands_say_that_the_trace_program_is_missing(
 
 
 @pytest.mark.skipif(trace_program.find_trace_program() is None, reason="the package has no rmm-trace")
-def test_report_and_advise(tmp_path: Path) -> None:
+@pytest.mark.program(
+    """
+    import os, pathlib, subprocess, sys
+
+    pathlib.Path("program.py").write_text("import rmm\\na = rmm.DeviceBuffer(size=4096)")
+    environment = {**os.environ, "RMM_TRACE_FILE": "run.rmmtrace", "RMM_TRACE_STACKS": "1"}
     for _ in range(20):  # on a busy machine, reading the stack can exceed the time that an allocation waits
-        run("a = rmm.DeviceBuffer(size=4096)", tmp_path, RMM_TRACE_FILE="run.rmmtrace", RMM_TRACE_STACKS="1")
-        if b"program.py:2" in (tmp_path / "run.rmmtrace").read_bytes():
+        subprocess.run([sys.executable, "program.py"], env=environment, check=True)
+        if b"program.py:2" in pathlib.Path("run.rmmtrace").read_bytes():
             break
     command = [sys.executable, "-m", "rmm"]
-    subprocess.run([*command, "report", "run.rmmtrace", "-o", "page.html"], cwd=tmp_path, check=True, timeout=300)
-    page = (tmp_path / "page.html").read_text()
+    subprocess.run([*command, "report", "run.rmmtrace", "-o", "page.html"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, "advise", "run.rmmtrace"], check=True)
+    """,
+    begin="",
+)
+def test_report_and_advise(done: subprocess.CompletedProcess[str], folder_of_program: Path) -> None:
+    assert done.returncode == 0, done.stderr
+    page = (folder_of_program / "page.html").read_text()
     assert "<html" in page
     assert "program.py:2" in page, "the stack of the allocation"
-    advice = subprocess.run(
-        [*command, "advise", "run.rmmtrace"], cwd=tmp_path, check=True, timeout=300, capture_output=True, text=True
-    )
-    assert advice.stdout
+    assert done.stdout, "the advice"
