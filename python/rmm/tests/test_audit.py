@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -58,15 +56,8 @@ def test_the_command_says_that_the_library_is_missing(
 
 @needs_library
 @needs_no_sanitizer
-def test_a_program_without_a_driver_sees_no_difference() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "LD_PRELOAD": str(LIBRARY), "RMM_AUDIT": "deny"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+@pytest.mark.program(PROGRAM, begin="", environment={"RMM_AUDIT": "deny"})
+def test_a_program_without_a_driver_sees_no_difference(done: subprocess.CompletedProcess[str]) -> None:
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
@@ -77,11 +68,11 @@ def test_nothing_is_routed_without_the_library() -> None:
 
 
 # A library that allocates from the driver: for librmm_audit.so it is the module of ctypes.
-BEGIN = """
+begin = f"""
 import ctypes, gc, os, sys, threading
 import rmm, rmm.mr
 
-driver = ctypes.CDLL(sys.argv[1])
+driver = ctypes.CDLL({str(DRIVER)!r})
 
 def function(name, *types):
     found = ctypes.c_void_p()
@@ -110,144 +101,134 @@ rmm._cuda.gpu.setDevice(0)  # makes a context
 """
 
 
-def run(program: str, **environment: str) -> str:
-    """What a program prints that is preloaded with the library, in the mode route:current."""
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + textwrap.dedent(program), str(DRIVER)],
-        env={**os.environ, "LD_PRELOAD": str(LIBRARY), "RMM_AUDIT": "route:current", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+def environment_of(_: pytest.Function) -> dict[str, str]:
+    """Preloads programs with the library, in the mode route:current."""
+    return {"LD_PRELOAD": str(LIBRARY), "RMM_AUDIT": "route:current"}
 
 
 @needs_simulator
-def test_the_current_resource_serves_libraries() -> None:
-    output = run(
-        """
-        mine = make()
-        rmm.mr.set_current_device_resource(mine)
-        one = allocate(4096)
-        assert (live(mine), rmm.mr.bytes_of_libraries()) == (4096, 4096)
-        buffer = rmm.DeviceBuffer(size=1024)
-        assert live(mine) == 5120
-        free(one)
-        assert (live(mine), rmm.mr.bytes_of_libraries()) == (1024, 0)
-        assert rmm.mr.route_libraries(False) is False
-        two = allocate(4096)
-        assert rmm.mr.bytes_of_libraries() == 0
-        free(two)
-        assert rmm.mr.route_libraries() is True
-        three = allocate(4096)
-        assert live(mine) == 5120
-        free(three)
-        print("done")
-        """
-    )
+@pytest.mark.program("""
+    mine = make()
+    rmm.mr.set_current_device_resource(mine)
+    one = allocate(4096)
+    assert (live(mine), rmm.mr.bytes_of_libraries()) == (4096, 4096)
+    buffer = rmm.DeviceBuffer(size=1024)
+    assert live(mine) == 5120
+    free(one)
+    assert (live(mine), rmm.mr.bytes_of_libraries()) == (1024, 0)
+    assert rmm.mr.route_libraries(False) is False
+    two = allocate(4096)
+    assert rmm.mr.bytes_of_libraries() == 0
+    free(two)
+    assert rmm.mr.route_libraries() is True
+    three = allocate(4096)
+    assert live(mine) == 5120
+    free(three)
+    print("done")
+""")
+def test_the_current_resource_serves_libraries(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    output = done.stdout + done.stderr
     assert output.startswith("done\n")
     rows = [line.split() for line in output.splitlines() if " routed " in line]
     assert [row[:5] for row in rows] == [["2", "8,192", "4,096", "0", "routed"]]
 
 
 @needs_simulator
-def test_a_block_keeps_its_resource() -> None:
-    run(
-        """
-        blocks = []
+@pytest.mark.program("""
+    blocks = []
 
-        def take(size, stream):
-            blocks.append(size)
-            return rmm.mr.CudaMemoryResource().allocate(size)
+    def take(size, stream):
+        blocks.append(size)
+        return rmm.mr.CudaMemoryResource().allocate(size)
 
-        def give_back(address, size, stream):
-            blocks.remove(size)
-            rmm.mr.CudaMemoryResource().deallocate(address, size)
+    def give_back(address, size, stream):
+        blocks.remove(size)
+        rmm.mr.CudaMemoryResource().deallocate(address, size)
 
-        pool = rmm.mr.PoolMemoryResource(rmm.mr.CallbackMemoryResource(take, give_back), "1MiB")
-        rmm.mr.set_current_device_resource(pool)
-        one, two = allocate(4096), allocate(4096)
-        rmm.mr.set_current_device_resource(make())
-        del pool
-        gc.collect()
-        free(one)
-        assert len(blocks) == 1, "the pool is there"
-        thread = threading.Thread(target=free, args=(two,))
-        thread.start()
-        thread.join()
-        gc.collect()
-        assert not blocks, "and ends with its last block"
-        """
-    )
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CallbackMemoryResource(take, give_back), "1MiB")
+    rmm.mr.set_current_device_resource(pool)
+    one, two = allocate(4096), allocate(4096)
+    rmm.mr.set_current_device_resource(make())
+    del pool
+    gc.collect()
+    free(one)
+    assert len(blocks) == 1, "the pool is there"
+    thread = threading.Thread(target=free, args=(two,))
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert not blocks, "and ends with its last block"
+""")
+def test_a_block_keeps_its_resource(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @needs_simulator
-def test_a_resource_that_fails_is_an_error_of_the_driver() -> None:
-    run(
-        """
-        def fail(size, stream):
-            raise ValueError("not today")
+@pytest.mark.program("""
+    def fail(size, stream):
+        raise ValueError("not today")
 
-        rmm.mr.set_current_device_resource(make())
-        assert allocate(4 << 20) == -out_of_memory
-        free(allocate(4096))
-        rmm.mr.set_current_device_resource(rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), 1000))
-        assert allocate(4096) == -out_of_memory
-        rmm.mr.set_current_device_resource(rmm.mr.CallbackMemoryResource(fail, lambda *arguments: None))
-        assert allocate(4096) == -out_of_memory
-        rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
-        free(allocate(4096))
+    rmm.mr.set_current_device_resource(make())
+    assert allocate(4 << 20) == -out_of_memory
+    free(allocate(4096))
+    rmm.mr.set_current_device_resource(rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), 1000))
+    assert allocate(4096) == -out_of_memory
+    rmm.mr.set_current_device_resource(rmm.mr.CallbackMemoryResource(fail, lambda *arguments: None))
+    assert allocate(4096) == -out_of_memory
+    rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
+    free(allocate(4096))
+    assert rmm.mr.bytes_of_libraries() == 0
+""")
+def test_a_resource_that_fails_is_an_error_of_the_driver(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_simulator
+@pytest.mark.program("""
+    calls = 0
+
+    def take(size, stream):
+        global calls
+        calls += 1
+        return allocate(size)
+
+    upstream = rmm.mr.CallbackMemoryResource(take, lambda address, size, stream: free(address))
+    for resource in (upstream, rmm.mr.PoolMemoryResource(upstream, "1MiB")):
+        rmm.mr.set_current_device_resource(resource)
+        before = calls
+        buffer = rmm.DeviceBuffer(size=8 << 20)
+        assert calls == before + 1
         assert rmm.mr.bytes_of_libraries() == 0
-        """
-    )
+        one = allocate(32 << 20)
+        assert calls == before + 2
+        assert rmm.mr.bytes_of_libraries() == 32 << 20
+        free(one)
+        del buffer
+""")
+def test_a_resource_that_allocates_by_a_library_gets_memory_of_the_driver(
+    done: subprocess.CompletedProcess[str],
+) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @needs_simulator
-def test_a_resource_that_allocates_by_a_library_gets_memory_of_the_driver() -> None:
-    run(
-        """
-        calls = 0
-
-        def take(size, stream):
-            global calls
-            calls += 1
-            return allocate(size)
-
-        upstream = rmm.mr.CallbackMemoryResource(take, lambda address, size, stream: free(address))
-        for resource in (upstream, rmm.mr.PoolMemoryResource(upstream, "1MiB")):
-            rmm.mr.set_current_device_resource(resource)
-            before = calls
-            buffer = rmm.DeviceBuffer(size=8 << 20)
-            assert calls == before + 1
-            assert rmm.mr.bytes_of_libraries() == 0
-            one = allocate(32 << 20)
-            assert calls == before + 2
-            assert rmm.mr.bytes_of_libraries() == 32 << 20
-            free(one)
-            del buffer
-        """
-    )
+@pytest.mark.program("""
+    rmm.mr.set_current_device_resource(make())
+    allocate(4096)
+    child = os.fork()
+    if child == 0:
+        assert allocate(4096) < 0 or rmm.mr.bytes_of_libraries() == 4096
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+""")
+def test_blocks_that_are_never_freed_do_no_harm(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @needs_simulator
-def test_blocks_that_are_never_freed_do_no_harm() -> None:
-    run(
-        """
-        rmm.mr.set_current_device_resource(make())
-        allocate(4096)
-        child = os.fork()
-        if child == 0:
-            assert allocate(4096) < 0 or rmm.mr.bytes_of_libraries() == 4096
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        """
-    )
-
-
-@needs_simulator
-def test_a_route_to_a_configuration_finds_its_library() -> None:
-    output = run("free(allocate(4096))", RMM_AUDIT="route:pool,initial=1MiB")
-    assert "cannot route" not in output
-    assert " routed " in output
+@pytest.mark.program("free(allocate(4096))", environment={"RMM_AUDIT": "route:pool,initial=1MiB"})
+def test_a_route_to_a_configuration_finds_its_library(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cannot route" not in done.stdout + done.stderr
+    assert " routed " in done.stdout + done.stderr

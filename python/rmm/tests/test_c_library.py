@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,8 +61,6 @@ def test_the_library_has_a_version_without_a_device() -> None:
 
 @needs_library
 @pytest.mark.skipif(cuda_backend != "sim", reason="needs the simulator; tests of the C interface run on devices")
-def test_a_pool_serves_a_program_without_the_package() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=dict(os.environ), capture_output=True, text=True, check=False, timeout=300
-    )
+@pytest.mark.program(PROGRAM)
+def test_a_pool_serves_a_program_without_the_package(done: subprocess.CompletedProcess[str]) -> None:
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

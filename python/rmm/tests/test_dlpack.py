@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import subprocess
 import sys
 from typing import Any
@@ -154,17 +153,9 @@ def test_a_capsule_that_runs_out_of_host_memory_leaks_nothing(version: Any) -> N
     assert sys.getrefcount(buffer) == before
 
 
-@pytest.mark.skipif(cuda_backend != "sim", reason="makes calls of CUDA fail")
-@pytest.mark.parametrize(
-    "use",
-    [
-        "buffer.__dlpack__(stream=consumer.__cuda_stream__()[1])",
-        "rmm.DeviceBuffer.from_device(Tensor(), stream=consumer)",
-        "rmm.DeviceBuffer(size=10, stream=consumer).copy_from_device(Array())",
-    ],
-)
-def test_others_run_while_the_host_waits_for_a_producer(use: str) -> None:
-    program = f"""
+def waiting(use: str) -> Any:
+    """A parameter with a program that waits for a producer's work, which needs the GIL. Events cannot be recorded."""
+    text = f"""
 import ctypes, time
 from pathlib import Path
 import librmm, rmm
@@ -197,12 +188,21 @@ assert runtime.cudaLaunchHostFunc(ctypes.c_void_p(producer.__cuda_stream__()[1])
 assert has_ended, "it has not waited"
 """
     fault = "cudaErrorNotSupported:1000000"
-    subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "CUDASIM_FAULT": f"cudaEventRecord:1:{fault},cuEventRecord:1:{fault}"},
-        check=True,
-        timeout=300,
-    )
+    faults = {"CUDASIM_FAULT": f"cudaEventRecord:1:{fault},cuEventRecord:1:{fault}"}
+    return pytest.param(use, marks=pytest.mark.program(text, environment=faults))
+
+
+@pytest.mark.skipif(cuda_backend != "sim", reason="makes calls of CUDA fail")
+@pytest.mark.parametrize(
+    "use",
+    [
+        waiting("buffer.__dlpack__(stream=consumer.__cuda_stream__()[1])"),
+        waiting("rmm.DeviceBuffer.from_device(Tensor(), stream=consumer)"),
+        waiting("rmm.DeviceBuffer(size=10, stream=consumer).copy_from_device(Array())"),
+    ],
+)
+def test_others_run_while_the_host_waits_for_a_producer(use: str, done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
 def test_another_device_is_refused() -> None:

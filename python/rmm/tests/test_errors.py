@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import gc
-import os
 import pickle
 import re
 import subprocess
-import sys
 import traceback
 import weakref
 from pathlib import Path
@@ -25,21 +23,19 @@ is_simulated = cuda_backend == "sim"
 MIB = 1 << 20
 
 
-def run(program: str, **environment: str) -> str:
-    """Returns the output of a new interpreter."""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "CUDASIM_QUIET": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 # --- no device
+
+
+def program_of(test: pytest.Function) -> list[str]:
+    program = f"""
+import rmm
+cuda = rmm.mr.CudaMemoryResource()
+try:
+    {test.callspec.params["step"]}
+except (MemoryError, RuntimeError) as error:
+    print(error)
+"""
+    return ["-c", program]
 
 
 @pytest.mark.skipif(not is_simulated, reason="needs a machine without devices, which the simulator can be")
@@ -61,32 +57,30 @@ def run(program: str, **environment: str) -> str:
         "cuda.allocate(100)",
     ],
 )
-def test_a_missing_device_is_named(step: str) -> None:
-    program = f"""
-import rmm
-cuda = rmm.mr.CudaMemoryResource()
-try:
-    {step}
-except (MemoryError, RuntimeError) as error:
-    print(error)
-"""
-    text = run(program, CUDASIM_DEVICES="0")
+@pytest.mark.program(environment={"CUDASIM_DEVICES": "0", "CUDASIM_QUIET": "1"})
+def test_a_missing_device_is_named(step: str, done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
     assert "cudaErrorNoDevice no CUDA-capable device is detected" in text
     assert "Maximum pool size exceeded" not in text
     assert "first block" not in text
 
 
 @pytest.mark.skipif(not is_simulated, reason="needs a machine with an old driver, which the simulator can be")
-def test_a_driver_that_is_too_old_is_named() -> None:
-    program = """
-import os, rmm
-pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 0)
-try:
-    pool.allocate(100)
-except MemoryError as error:
-    print(error)
-"""
-    text = run(program, CUDASIM_FAULT="*:1:cudaErrorInsufficientDriver:1000000")
+@pytest.mark.program(
+    """
+    import os, rmm
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 0)
+    try:
+        pool.allocate(100)
+    except MemoryError as error:
+        print(error)
+    """,
+    environment={"CUDASIM_FAULT": "*:1:cudaErrorInsufficientDriver:1000000", "CUDASIM_QUIET": "1"},
+)
+def test_a_driver_that_is_too_old_is_named(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
     assert "No CUDA device can be used (failed to allocate 256 bytes): cudaErrorInsufficientDriver" in text
     assert "Maximum pool size exceeded" not in text
 

@@ -7,11 +7,9 @@ they end with status 66 if two uses of the same memory are not ordered.
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import textwrap
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,53 +79,54 @@ assert gpu.getDevice() == 0
 """
 
 
-def run(program: str, folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", begin + textwrap.dedent(program) + end],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CUDASIM_DEVICES": "2", "CUDASIM_CHECK": "1", "CUDASIM_REPORT": str(folder / "report")},
-    )
-    assert done.returncode == 0, done.stderr
+def environment_of(_: pytest.Function) -> dict[str, str]:
+    return {"CUDASIM_DEVICES": "2", "CUDASIM_CHECK": "1", "CUDASIM_REPORT": "report"}
 
 
-@pytest.mark.parametrize("read", ["buffer.tobytes(stream)", "buffer.copy_to_host(stream=stream).tobytes()"])
-def test_reading_is_in_the_order_of_the_buffers_device(read: str, tmp_path: Path) -> None:
-    program = f"""
+def program(text: str) -> pytest.MarkDecorator:
+    return pytest.mark.program(textwrap.dedent(text) + end)
+
+
+def reading(read: str) -> Any:
+    text = f"""
         for stream in default_streams:
             buffer = filled(7, stream, device=1)
             assert {read} == bytes([7]) * size
     """
-    run(program, tmp_path)
+    return pytest.param(read, marks=program(text))
 
 
-def test_a_copy_is_made_on_the_buffers_device(tmp_path: Path) -> None:
-    program = """
-        for stream in (*default_streams, stream_of(1)):
-            buffer = filled(7, stream, device=1)
-            copy = buffer.copy()
-            assert copy.__dlpack_device__() == (2, 1)
-            fill(buffer, 8, stream, device=1)
-            assert copy.tobytes(stream) == bytes([7]) * size
-    """
-    run(program, tmp_path)
+@pytest.mark.parametrize(
+    "read", [reading("buffer.tobytes(stream)"), reading("buffer.copy_to_host(stream=stream).tobytes()")]
+)
+def test_reading_is_in_the_order_of_the_buffers_device(read: str, done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def test_writing_is_in_the_order_of_the_buffers_device(tmp_path: Path) -> None:
-    program = """
-        for stream in default_streams:
-            buffer = filled(7, stream, device=1)
-            buffer.copy_from_host(b"abc", stream)
-            assert buffer.tobytes(stream) == b"abc" + bytes([7]) * (size - 3)
-    """
-    run(program, tmp_path)
+@program("""
+    for stream in (*default_streams, stream_of(1)):
+        buffer = filled(7, stream, device=1)
+        copy = buffer.copy()
+        assert copy.__dlpack_device__() == (2, 1)
+        fill(buffer, 8, stream, device=1)
+        assert copy.tobytes(stream) == bytes([7]) * size
+""")
+def test_a_copy_is_made_on_the_buffers_device(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("source", [0, 1])
-@pytest.mark.parametrize("target", [0, 1])
-def test_a_copy_from_an_array_waits_for_the_device_of_the_array(source: int, target: int, tmp_path: Path) -> None:
-    program = f"""
+@program("""
+    for stream in default_streams:
+        buffer = filled(7, stream, device=1)
+        buffer.copy_from_host(b"abc", stream)
+        assert buffer.tobytes(stream) == b"abc" + bytes([7]) * (size - 3)
+""")
+def test_writing_is_in_the_order_of_the_buffers_device(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+def copying(source: int, target: int) -> Any:
+    text = f"""
         for stream in default_streams:
             for producer in (LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, stream_of({source})):
                 array = Array(filled(7, producer, device={source}), producer.__cuda_stream__()[1])
@@ -135,40 +134,47 @@ def test_a_copy_from_an_array_waits_for_the_device_of_the_array(source: int, tar
                 target.copy_from_device(array, stream)
                 assert target.tobytes(stream) == bytes([7]) * size
     """
-    run(program, tmp_path)
+    return pytest.param(source, target, marks=program(text))
 
 
-def test_a_buffer_of_an_array_waits_for_the_device_of_the_array(tmp_path: Path) -> None:
-    program = """
-        for stream in (*default_streams, stream_of(0)):
-            for producer in (LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, stream_of(1)):
-                array = Array(filled(7, producer, device=1), producer.__cuda_stream__()[1])
-                copy = rmm.DeviceBuffer.from_device(array, stream=stream)
-                assert copy.__dlpack_device__() == (2, 0)
-                assert copy.tobytes(stream) == bytes([7]) * size
-    """
-    run(program, tmp_path)
+@pytest.mark.parametrize(("source", "target"), [copying(0, 0), copying(0, 1), copying(1, 0), copying(1, 1)])
+def test_a_copy_from_an_array_waits_for_the_device_of_the_array(
+    source: int, target: int, done: subprocess.CompletedProcess[str]
+) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def test_a_buffer_of_a_tensor_waits_for_the_device_of_the_tensor(tmp_path: Path) -> None:
-    program = """
-        for stream in (*default_streams, stream_of(0)):
-            for producer in (*default_streams, stream_of(1)):
-                tensor = Tensor(filled(7, producer, device=1))
-                copy = rmm.DeviceBuffer.from_device(tensor, stream=stream)
-                assert copy.__dlpack_device__() == (2, 0)
-                assert copy.tobytes(stream) == bytes([7]) * size
-    """
-    run(program, tmp_path)
+@program("""
+    for stream in (*default_streams, stream_of(0)):
+        for producer in (LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, stream_of(1)):
+            array = Array(filled(7, producer, device=1), producer.__cuda_stream__()[1])
+            copy = rmm.DeviceBuffer.from_device(array, stream=stream)
+            assert copy.__dlpack_device__() == (2, 0)
+            assert copy.tobytes(stream) == bytes([7]) * size
+""")
+def test_a_buffer_of_an_array_waits_for_the_device_of_the_array(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def test_a_consumer_waits_on_the_device_of_the_buffer(tmp_path: Path) -> None:
-    program = """
-        for consumer in (LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, stream_of(1)):
-            for stream in (*default_streams, stream_of(1)):
-                buffer = filled(7, stream, device=1)
-                buffer.__dlpack__(stream=consumer.__cuda_stream__()[1])
-                fill(buffer, 8, consumer, device=1)
-                assert buffer.tobytes(consumer) == bytes([8]) * size
-    """
-    run(program, tmp_path)
+@program("""
+    for stream in (*default_streams, stream_of(0)):
+        for producer in (*default_streams, stream_of(1)):
+            tensor = Tensor(filled(7, producer, device=1))
+            copy = rmm.DeviceBuffer.from_device(tensor, stream=stream)
+            assert copy.__dlpack_device__() == (2, 0)
+            assert copy.tobytes(stream) == bytes([7]) * size
+""")
+def test_a_buffer_of_a_tensor_waits_for_the_device_of_the_tensor(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@program("""
+    for consumer in (LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, stream_of(1)):
+        for stream in (*default_streams, stream_of(1)):
+            buffer = filled(7, stream, device=1)
+            buffer.__dlpack__(stream=consumer.__cuda_stream__()[1])
+            fill(buffer, 8, consumer, device=1)
+            assert buffer.tobytes(consumer) == bytes([8]) * size
+""")
+def test_a_consumer_waits_on_the_device_of_the_buffer(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -64,21 +63,21 @@ print("done")
 """
 
 
-def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rmm", "simulate", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+def simulating(*arguments: str) -> pytest.MarkDecorator:
+    return pytest.mark.program(arguments=["-m", "rmm", "simulate", *arguments])
 
 
 @needs_simulator
-def test_the_runtime_and_the_driver_of_a_program_are_the_simulators() -> None:
-    done = simulate("-c", RUNTIME, "--an", "argument")
+@simulating("-c", RUNTIME, "--an", "argument")
+def test_the_runtime_and_the_driver_of_a_program_are_the_simulators(done: subprocess.CompletedProcess[str]) -> None:
     assert (done.returncode, done.stdout) == (0, "['--an', 'argument']\n"), done.stderr
     assert done.stderr == ""
 
 
 @needs_simulator
-def test_the_exit_status_is_that_of_the_program() -> None:
-    assert simulate("-c", "raise SystemExit(3)").returncode == 3
+@simulating("-c", "raise SystemExit(3)")
+def test_the_exit_status_is_that_of_the_program(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 3
 
 
 @needs_simulator
@@ -91,8 +90,8 @@ def test_what_a_program_preloads_stays() -> None:
 
 @needs_simulator
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
-def test_pytorch_allocates_from_our_pool_without_a_gpu() -> None:
-    done = simulate("-c", TORCH)
+@simulating("-c", TORCH)
+def test_pytorch_allocates_from_our_pool_without_a_gpu(done: subprocess.CompletedProcess[str]) -> None:
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
