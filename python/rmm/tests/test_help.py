@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import inspect
 import subprocess
-import sys
 
 import pytest
 
@@ -145,16 +144,6 @@ print("modules", len(modules), "names", looked_at)
 """
 
 
-def run(program: str) -> str:
-    """What a new interpreter prints."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
-
-
 @pytest.mark.program(
     without_frameworks + stand_in_for_numba + stand_in_for_cuda_core + stand_in_for_dask + walk, options=["-W", "error"]
 )
@@ -167,10 +156,13 @@ def test_docstrings_of_public_names_match_their_signatures(done: subprocess.Comp
     assert int(words[3]) > 300
 
 
-def test_help_works_without_a_framework() -> None:
-    text = run(without_frameworks + "import pydoc, rmm; print(pydoc.plain(pydoc.render_doc(rmm)))")
-    assert "reinitialize(pool_allocator" in text
-    assert "class DeviceBuffer" in text
+@pytest.mark.program(
+    without_frameworks + "import pydoc, rmm; print(pydoc.plain(pydoc.render_doc(rmm)))", options=["-W", "error"]
+)
+def test_help_works_without_a_framework(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "reinitialize(pool_allocator" in done.stdout
+    assert "class DeviceBuffer" in done.stdout
 
 
 def program_of(test: pytest.Function) -> list[str]:
@@ -187,8 +179,9 @@ def test_the_program_pydoc_works_without_a_framework(name: str, done: subprocess
     assert "NAME" in text
 
 
-def test_listed_names_need_no_framework() -> None:
-    program = """
+@pytest.mark.program(
+    without_frameworks
+    + """
 import inspect, rlcompleter, rmm
 members = dict(inspect.getmembers(rmm))
 assert {"DeviceBuffer", "allocators", "mr", "reinitialize", "statistics"} <= set(members), members
@@ -200,19 +193,26 @@ try:
     rmm.RMMNumbaManager
 except ModuleNotFoundError as error:
     print(error)
-"""
-    assert run(without_frameworks + program) == "No module named 'numba'\n"
+""",
+    options=["-W", "error"],
+)
+def test_listed_names_need_no_framework(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stdout, done.stderr) == (0, "No module named 'numba'\n", "")
 
 
-def test_the_plug_in_for_dask_says_that_dask_is_missing() -> None:
-    program = """
+@pytest.mark.program(
+    without_frameworks
+    + """
 import rmm
 try:
     import rmm.dask
 except ModuleNotFoundError as error:
     print(error)
-"""
-    assert run(without_frameworks + program) == "No module named 'distributed'\n"
+""",
+    options=["-W", "error"],
+)
+def test_the_plug_in_for_dask_says_that_dask_is_missing(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stdout, done.stderr) == (0, "No module named 'distributed'\n", "")
 
 
 def test_signatures_are_those_of_the_calls() -> None:

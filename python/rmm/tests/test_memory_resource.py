@@ -467,7 +467,6 @@ def test_a_returned_address_that_is_no_int_is_a_runtime_error() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_exceptions_of_deallocate_are_reported_and_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
 
     below = cuda()
     seen: list[Any] = []
@@ -690,11 +689,16 @@ if child != 0:
 """
 
 
+def program_of(test: pytest.Function) -> list[str]:
+    return ["-W", "ignore", "-c", PROGRAM_THAT_FORKS, str(test.callspec.params["is_set"])]
+
+
 @pytest.mark.parametrize("is_set", ["set", "not set"])
-def test_a_forked_child_writes_nothing_of_its_parents_log(is_set: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM_THAT_FORKS, is_set]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
-    lines = (tmp_path / "log.dev0.csv").read_text().splitlines()
+def test_a_forked_child_writes_nothing_of_its_parents_log(
+    is_set: str, done: subprocess.CompletedProcess[str], folder_of_program: Path
+) -> None:
+    assert done.returncode == 0, done.stderr
+    lines = (folder_of_program / "log.dev0.csv").read_text().splitlines()
     assert [line.split(",")[2] for line in lines] == ["Action", "allocate", "free"]
 
 

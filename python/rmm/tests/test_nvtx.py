@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -57,17 +56,14 @@ def test_the_command_says_that_the_library_is_missing(
     assert "RMM_BUILD_NVTX_LIBRARY" in capsys.readouterr().err
 
 
+def program_of(_: pytest.Function) -> list[str]:
+    return ["-c", NVTX.read_text() + PROGRAM, str(LIBRARY)]
+
+
 @needs_library
 @pytest.mark.skipif(not NVTX.exists(), reason="needs the repository")
-def test_ranges_are_tags_in_the_figures_of_a_pool() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", NVTX.read_text() + PROGRAM, str(LIBRARY)],
-        env={**os.environ, "RMM_RESOURCE": "pool,initial=4MiB,tags"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+@pytest.mark.program(always=True, environment={"RMM_RESOURCE": "pool,initial=4MiB,tags"})
+def test_ranges_are_tags_in_the_figures_of_a_pool(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[('of the program', 512), ('aten::add', 256)]\n"
 

@@ -8,7 +8,6 @@ import ctypes
 import gc
 import pickle
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -595,15 +594,14 @@ def test_the_guard_tells_what_it_finds(cuda: rmm.mr.CudaMemoryResource) -> None:
         rmm.mr.GuardResourceAdaptor(cuda, red_zone_bytes=-1)
 
 
-def test_without_a_handler_the_guard_ends_the_process() -> None:
-    program = """
-import rmm
-guard = rmm.mr.GuardResourceAdaptor(rmm.mr.CudaMemoryResource(), capture_stacks=False)
-ptr = guard.allocate(256)
-guard.deallocate(ptr, 256)
-guard.deallocate(ptr, 256)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+@pytest.mark.program("""
+    import rmm
+    guard = rmm.mr.GuardResourceAdaptor(rmm.mr.CudaMemoryResource(), capture_stacks=False)
+    ptr = guard.allocate(256)
+    guard.deallocate(ptr, 256)
+    guard.deallocate(ptr, 256)
+""")
+def test_without_a_handler_the_guard_ends_the_process(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode < 0
     assert "freed twice" in done.stderr
 

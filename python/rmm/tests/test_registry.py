@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -342,20 +340,14 @@ def test_importing_and_setting_warn_of_nothing(cuda: rmm.mr.CudaMemoryResource) 
         rmm.mr.set_current_device_resource(cuda)
 
 
-def test_an_error_in_the_environment_names_the_variable() -> None:
-    environment = {**os.environ, "RMM_RESOURCE": "pool,maxx=80%"}
-    done = subprocess.run(
-        [sys.executable, "-c", "import rmm"], check=False, capture_output=True, text=True, env=environment
-    )
+@pytest.mark.program("import rmm", environment={"RMM_RESOURCE": "pool,maxx=80%"})
+def test_an_error_in_the_environment_names_the_variable(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 1
     assert "unknown option 'maxx' of pool" in done.stderr
     assert done.stderr.rstrip().endswith("RMM_RESOURCE asks for this resource.")
 
 
-@pytest.mark.skipif(cuda_backend != "sim", reason="makes 16 devices")
-@pytest.mark.parametrize("trace", [{}, {"RMM_TRACE_FILE": "run.rmmtrace"}], ids=["plain", "traced"])
-def test_threads_that_ask_and_set_find_one_resource(trace: dict[str, str]) -> None:
-    program = """
+threads_that_ask_and_set = """
 import operator
 import os
 import sys
@@ -396,11 +388,18 @@ for _ in range(500):
     assert all(map(operator.is_, set_last, new))
     kept.clear()
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env={**os.environ, "CUDASIM_DEVICES": "16", **trace},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+
+
+def on_16_devices(trace: dict[str, str], name: str) -> Any:
+    program = pytest.mark.program(threads_that_ask_and_set, environment={"CUDASIM_DEVICES": "16", **trace})
+    return pytest.param(trace, marks=program, id=name)
+
+
+@pytest.mark.skipif(cuda_backend != "sim", reason="makes 16 devices")
+@pytest.mark.parametrize(
+    "trace", [on_16_devices({}, "plain"), on_16_devices({"RMM_TRACE_FILE": "run.rmmtrace"}, "traced")]
+)
+def test_threads_that_ask_and_set_find_one_resource(
+    trace: dict[str, str], done: subprocess.CompletedProcess[str]
+) -> None:
     assert done.returncode == 0, done.stderr

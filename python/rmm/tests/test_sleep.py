@@ -562,7 +562,9 @@ def test_torch_memory_saver_refuses_unsupported_options(sleeper: Sleeper) -> Non
             saver.get_cpu_backup(x)
 
 
-def test_nothing_of_it_is_imported_with_rmm() -> None:
-    program = "import rmm, sys; print([m for m in sys.modules if 'sleep' in m or 'segments' in m or m == 'torch'])"
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+@pytest.mark.program(
+    "import rmm, sys; print([m for m in sys.modules if 'sleep' in m or 'segments' in m or m == 'torch'])"
+)
+def test_nothing_of_it_is_imported_with_rmm(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -230,14 +228,16 @@ def test_nothing_is_recorded_while_statistics_are_off() -> None:
 
 
 @pytest.mark.skipif(cuda_backend != "sim", reason="needs a machine without devices, which the simulator can be")
-def test_nothing_is_counted_without_a_device() -> None:
-    program = """
-from rmm.statistics import default_profiler_records, get_statistics, pop_statistics, profiler, push_statistics
+@pytest.mark.program(
+    """
+    from rmm.statistics import default_profiler_records, get_statistics, pop_statistics, profiler, push_statistics
 
-print(get_statistics(), push_statistics(), pop_statistics(), profiler()(lambda: "called")(), default_profiler_records)
-"""
-    environment = {**os.environ, "CUDASIM_DEVICES": "0", "CUDASIM_QUIET": "1"}
-    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, env=environment)
+    print(get_statistics(), push_statistics(), pop_statistics(), profiler()(lambda: "called")(), default_profiler_records)
+    """,
+    options=[],
+    environment={"CUDASIM_DEVICES": "0", "CUDASIM_QUIET": "1"},
+)
+def test_nothing_is_counted_without_a_device(done: subprocess.CompletedProcess[str]) -> None:
     assert done.stderr == ""
     assert done.stdout.startswith("None None None called Memory Profiling")
     assert "No data" in done.stdout
@@ -381,22 +381,25 @@ print(statistics.allocation_counts.current_bytes, tracking.get_allocated_bytes()
 """
 
 
+def counting(choose: str, variable: str | None, counted: int) -> Any:
+    text = SIZES_THAT_ARE_COUNTED.format(choose=choose)
+    program = pytest.mark.program(text, options=[], environment={"RMM_UNROUNDED_SIZES": variable})
+    return pytest.param(choose, variable, counted, marks=program)
+
+
 @pytest.mark.parametrize(
     ("choose", "variable", "counted"),
     [
-        ("", None, 32),
-        ("", "0", 32),
-        ("", "1", 25),
-        ("rmm.mr.use_unrounded_sizes()", None, 25),
-        ("rmm.mr.use_unrounded_sizes(False)", "1", 32),
+        counting("", None, 32),
+        counting("", "0", 32),
+        counting("", "1", 25),
+        counting("rmm.mr.use_unrounded_sizes()", None, 25),
+        counting("rmm.mr.use_unrounded_sizes(False)", "1", 32),
     ],
 )
-def test_sizes_are_counted_rounded_or_exactly(choose: str, variable: str | None, counted: int) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RMM_UNROUNDED_SIZES"}
-    if variable is not None:
-        environment["RMM_UNROUNDED_SIZES"] = variable
-    program = SIZES_THAT_ARE_COUNTED.format(choose=choose)
-    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, env=environment)
+def test_sizes_are_counted_rounded_or_exactly(
+    choose: str, variable: str | None, counted: int, done: subprocess.CompletedProcess[str]
+) -> None:
     assert (done.stdout, done.stderr) == (f"{counted} {counted}\n0 0 0\n", "")
 
 

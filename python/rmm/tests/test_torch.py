@@ -401,9 +401,13 @@ def test_pytorch_is_answered_only_where_the_allocator_is_its_own(small_pool: rmm
 # --- without PyTorch
 
 
-def test_pytorch_is_imported_when_it_is_asked_for() -> None:
-    code = "import sys, rmm.allocators.torch, rmm.allocators.cupy; assert not {'torch', 'cupy'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.program(
+    "import sys, rmm.allocators.torch, rmm.allocators.cupy; assert not {'torch', 'cupy'} & set(sys.modules)",
+    begin="",
+    always=True,
+)
+def test_pytorch_is_imported_when_it_is_asked_for(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
 
 
 def test_without_pytorch_there_is_no_allocator(monkeypatch: pytest.MonkeyPatch) -> None:

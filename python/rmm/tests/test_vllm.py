@@ -202,9 +202,9 @@ def test_vllm_finds_the_plug_in() -> None:
     assert found.load() is vllm_plugin.register
 
 
-def test_the_plug_in_alone_does_not_import_rmm() -> None:
-    program = "import librmm.vllm_plugin as p, sys; p.register(); print('rmm' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+@pytest.mark.program("import librmm.vllm_plugin as p, sys; p.register(); print('rmm' in sys.modules)")
+def test_the_plug_in_alone_does_not_import_rmm(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "False"
 
 

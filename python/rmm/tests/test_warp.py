@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import textwrap
 from functools import cache
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
@@ -167,23 +166,26 @@ programs_share = True
 
 
 @pytest.mark.skipif(find_spec("warp") is None, reason="Warp is not installed")
-def test_the_interface_of_warp_is_the_one_that_is_implemented() -> None:
-    program = """
-        import inspect
-        import warp
-        from rmm.allocators.warp import RMMAllocator
-        from warp._src.context import Allocator, _validate_allocator
-        _validate_allocator(RMMAllocator())
-        for name in ("allocate", "deallocate"):
-            theirs, ours = (inspect.signature(getattr(each, name)).parameters for each in (Allocator, RMMAllocator))
-            assert list(theirs) == list(ours), (theirs, ours)
-        for name in ("get_cuda_device", "is_cuda_available", "set_cuda_allocator"):
-            assert callable(getattr(warp, name)), name
-        assert list(inspect.signature(warp.set_cuda_allocator).parameters) == ["allocator"]
-        assert all(each.default is not each.empty for each in inspect.signature(warp.get_cuda_device).parameters.values())
+@pytest.mark.program(
     """
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    import inspect
+    import warp
+    from rmm.allocators.warp import RMMAllocator
+    from warp._src.context import Allocator, _validate_allocator
+    _validate_allocator(RMMAllocator())
+    for name in ("allocate", "deallocate"):
+        theirs, ours = (inspect.signature(getattr(each, name)).parameters for each in (Allocator, RMMAllocator))
+        assert list(theirs) == list(ours), (theirs, ours)
+    for name in ("get_cuda_device", "is_cuda_available", "set_cuda_allocator"):
+        assert callable(getattr(warp, name)), name
+    assert list(inspect.signature(warp.set_cuda_allocator).parameters) == ["allocator"]
+    assert all(each.default is not each.empty for each in inspect.signature(warp.get_cuda_device).parameters.values())
+    """,
+    begin="",
+    always=True,
+    shares=False,
+)
+def test_the_interface_of_warp_is_the_one_that_is_implemented(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
