@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
+from random import Random
 from select import select
 from types import ModuleType
 from typing import Any
@@ -335,8 +336,9 @@ def started_programs(
     its own if it tests imports or the end of a process, or shares memory with another process. It may compare what frameworks
     count with what they had counted before.
     Programs with a turn share it, too: the first one waits for it, and the others run in it, with their `begin`.
-    Programs that share start first, then those with a turn, because others wait until these have begun, then those whose marker
-    says `takes_long=True` or whose module does, so that none of them runs alone at the end.
+    Programs that share start first, then those with a turn, because others wait until these have begun. The others follow in
+    random order: those that import much need processors, and those that make a context wait for the driver, which makes one at
+    a time. Those whose marker says `takes_long=True` or whose module does are in the first half: none runs alone at the end.
     """
     tests = [test for test in request.session.items if isinstance(test, pytest.Function) and not is_skipped(test)]
     shared = {test.module for test in tests if uses(test, "done_for_module")}
@@ -363,7 +365,8 @@ def started_programs(
         start = programs.prepare_together if has_turn else programs.submit_together
         started |= dict.fromkeys(arguments, start(arguments, folder, reason, dict(environment)))
     tests = [test for test in tests if not shares(test)]
-    for test in sorted(tests, key=lambda test: (not has_a_turn(test), not takes_long(test))):
+    number = Random(0).random
+    for test in sorted(tests, key=lambda test: (not has_a_turn(test), number() / (2 if takes_long(test) else 1))):
         folder = programs.folders[test.nodeid] = tmp_path_factory.mktemp("program")
         started[test.nodeid] = (programs.prepare if has_a_turn(test) else programs.submit)(
             arguments_of(test),

@@ -171,6 +171,7 @@ def test_a_closed_output_pipe_is_no_error(done: subprocess.CompletedProcess[str]
         "CUDA_LAUNCH_BLOCKING": "1",
         "CUDASIM_REPORT": "-",  # the simulator makes a leak a failure
     },
+    takes_long=True,
 )
 def test_the_doctor_describes_measures_and_advises(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr

@@ -398,7 +398,8 @@ def test_a_default_stream_keeps_its_handle(cupy: Any, runtime: Runtime) -> None:
 
 @needs_simulator
 def test_the_driver_is_asked_once_a_call_for_the_current_device(cupy: Any, runtime: Runtime) -> None:
-    for cupy.stream, frees in (cupy.stream, 1), (OwningStream(), 0):  # only a default stream depends on the device
+    for stream, frees in (cupy.stream, 1), (OwningStream(), 0):  # only a default stream depends on the device
+        cupy.stream = stream
         questions_in(runtime, 1)
         before = runtime.count("cudaGetDevice"), runtime.count("cuCtxGetDevice")
         for _ in range(10):

@@ -60,7 +60,9 @@ def program(page: Path) -> str:
 
 def case(page: Path) -> Any:
     """A page, whose program may run after others unless it changes the allocators of frameworks."""
-    return pytest.param(page, marks=pytest.mark.program(shares="allocators.enable(" not in program(page)))
+    return pytest.param(
+        page, marks=pytest.mark.program(shares="allocators.enable(" not in program(page), takes_long=True)
+    )
 
 
 def program_of(test: pytest.Function) -> list[str]:

@@ -279,6 +279,7 @@ def program_of(test: pytest.Function) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(len(orders_of_import)))
+@pytest.mark.program(takes_long=True)
 def test_the_interpreter_exits_well_whatever_was_imported_first(seed: int, done: Done) -> None:
     assert done.returncode == 0, f"{done.returncode} after:\n{program_that_exits(seed)}\n{done.stderr}"
     assert done.stdout == "end\n"
