@@ -29,7 +29,8 @@ LAYERS: list[tuple[int, tuple[str, ...]]] = [
     (3, ("detail/heap/*",)),
     (4, ("error.hpp", "detail/error.hpp", "detail/aligned.hpp", "detail/checked_size.hpp", "detail/cuda/*", "detail/nvtx/*",
          "detail/runtime_capabilities.hpp", "detail/dynamic_load_runtime.hpp", "detail/runtime_async_alloc.hpp")),
-    (5, ("cuda_device.hpp", "cuda_stream*.hpp", "capture_scope.hpp", "prefetch.hpp", "detail/cuda_mr.hpp", "detail/cuda_stream.hpp", "resource_ref.hpp",
+    (5, ("cuda_device.hpp", "cuda_stream*.hpp", "capture_scope.hpp", "prefetch.hpp", "detail/cuda_mr.hpp", "detail/cuda_memcpy.hpp", "detail/cuda_stream.hpp",
+         "resource_ref.hpp",
          "detail/resource_*.hpp", "detail/cccl_*.hpp", "detail/cuda_memory_resource.hpp", "detail/format.hpp",
          "detail/logger_frontend.hpp")),
     (9, ("logger.hpp", "logger_macros.hpp", "detail/logger*.hpp", "detail/plain_logger.hpp", "detail/rapids_logger*.hpp",
@@ -55,6 +56,7 @@ FOREIGN: list[tuple[str, re.Pattern[str], int]] = [
 
 # Headers of detail that programs include themselves, so no other header has to.
 ENTRY_POINTS = {
+    "detail/cuda_memcpy.hpp",
     "detail/cuda_memory_resource.hpp",
     "detail/dynamic_load_runtime.hpp",
     "detail/nvtx/ranges.hpp",

@@ -30,10 +30,19 @@ namespace detail {
 /// Frees memory from allocate_device_memory() or allocate_managed_memory(). Waits for the device.
 inline void free_memory(void* ptr) noexcept { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaFree(ptr)); }
 
-/// Copies between host and device memory in any direction, in the order of `stream`. Throws cuda_error.
+/// Copies between host and device memory in any direction, in the order of `stream`. Returns the result of CUDA.
+[[nodiscard]] inline cudaError_t try_copy_async(void* destination,
+                                                void const* source,
+                                                std::size_t bytes,
+                                                cudaStream_t stream) noexcept
+{
+  return cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream);
+}
+
+/// As try_copy_async(). Throws cuda_error.
 inline void copy_async(void* destination, void const* source, std::size_t bytes, cudaStream_t stream)
 {
-  RMM_CUDA_TRY(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream));
+  RMM_CUDA_TRY(try_copy_async(destination, source, bytes, stream));
 }
 
 }  // namespace detail
