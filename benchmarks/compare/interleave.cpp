@@ -50,7 +50,7 @@ workload make_pairs(char const* name, std::size_t bytes)
   return {name, 1, [bytes](allocator const& memory, unsigned) -> work {
             auto const order = std::make_shared<compare::stream>(memory);
             return [&memory, order, bytes] {
-              constexpr std::size_t count = 16;
+              constexpr std::size_t count = 100;
               for (std::size_t i = 0; i != count; ++i) {
                 memory.deallocate(compare::checked_allocate(memory, bytes, *order), bytes, *order);
               }
@@ -64,7 +64,7 @@ workload make_replacements(std::string const& name, unsigned threads, std::size_
   return {name, threads, [=](allocator const& memory, unsigned index) -> work {
             auto const order  = std::make_shared<compare::stream>(memory);
             auto const blocks = std::make_shared<compare::live_blocks>(memory, *order, sizes, live, 100 + index);
-            return [order, blocks] { return blocks->replace(16); };
+            return [order, blocks] { return blocks->replace(100); };
           }};
 }
 
@@ -141,7 +141,7 @@ class turns_of {
         std::vector<work> works;
         for (auto const& memory : memories_) { works.push_back(what_.make(*memory, index)); }
         gate.arrive_and_wait();
-        for (int turn = -turns / 10; turn < turns; ++turn) {  // those below 0 warm up
+        for (int turn = -std::max(turns / 10, 3); turn < turns; ++turn) {  // those below 0 warm up
           if (!take_one(works, index, seconds, turn >= 0)) { return; }
         }
       } catch (...) {
@@ -183,7 +183,11 @@ void print(std::string const& name, std::vector<std::vector<double>> const& time
   for (auto const& each : times) {
     std::vector<double> ratios(each.size());
     std::transform(each.begin(), each.end(), times.front().begin(), ratios.begin(), std::divides<>{});
-    std::printf("  %10.1f %7.3f", compare::percentile(each, 0.5), compare::percentile(std::move(ratios), 0.5));
+    std::printf("  %10.1f %6.3f (%.3f to %.3f)",
+                compare::percentile(each, 0.5),
+                compare::percentile(ratios, 0.5),
+                compare::percentile(ratios, 0.25),
+                compare::percentile(ratios, 0.75));
   }
   std::printf("\n");
   std::fflush(stdout);
@@ -194,7 +198,7 @@ rmm::benchmarks::options make_options()
   rmm::benchmarks::options options{
     "INTERLEAVE_BENCH",
     "Lets allocators take short turns in the same threads. Prints for each the nanoseconds of an "
-    "operation, and the ratio to the first allocator in the same turn; medians."};
+    "operation, and the ratio to the first allocator in the same turn: medians and quartiles."};
   options.value('p', "plugin", "an allocator; give at least one. The first is what the others are compared with")
     .value('r', "row", "only rows whose name matches this pattern (*)")
     .value('n', "turns", "turns of each allocator (3000; of threads-T a 25th)")
@@ -220,23 +224,29 @@ int run(rmm::benchmarks::options const& options)
   auto const candidates = compare::load_plugins(folder);
   std::vector<candidate> chosen;
   for (auto const& name : options.all("plugin")) {
-    auto const found =
-      std::find_if(candidates.begin(), candidates.end(), [&](auto const& each) { return each.name() == name; });
+    auto const has_name = [&](auto const& each) { return each.name() == name; };
+    auto const found    = std::find_if(candidates.begin(), candidates.end(), has_name);
     if (found == candidates.end()) { throw std::runtime_error{"no plug-in has an allocator with this name: " + name}; }
+    if (std::count_if(candidates.begin(), candidates.end(), has_name) != 1) {
+      throw std::runtime_error{"several plug-ins have an allocator with this name: " + name};
+    }
     chosen.push_back(*found);
   }
   if (chosen.empty()) { throw std::invalid_argument{"name at least one allocator with --plugin"}; }
 
   std::printf("%-18s", "row");
-  for (auto const& each : chosen) { std::printf("  %18s", each.name().c_str()); }
+  for (auto const& each : chosen) { std::printf("  %34s", each.name().c_str()); }
   std::printf("\n");
+  bool any = false;
   for (auto const& each : make_workloads(threads)) {
     if (fnmatch(pattern.c_str(), each.name.c_str(), 0) != 0) { continue; }
+    any = true;
     std::vector<std::unique_ptr<allocator>> memories;
     for (auto const& one : chosen) { memories.emplace_back(new allocator(one.make(pool_bytes, pool_bytes))); }
     bool const alone = each.threads == 1;
     print(each.name, turns_of{each, memories}.take(alone ? turns : turns / 25, alone ? short_turn : long_turn));
   }
+  if (!any) { throw std::invalid_argument{"no row matches " + pattern}; }
   return 0;
 }
 

@@ -35,10 +35,8 @@ struct guarded {
     bool const entered = lock.try_enter();
     if (!entered) {
       mutex.lock();
-      if (stays_closed) {
-        stays_closed = false;
-        lock.end_keeping_out();
-      }
+      stays_closed = false;
+      lock.end_keeping_out();  // the other thread may have done so meanwhile
     }
     count = count + 1;
     if (entered) {

@@ -211,12 +211,11 @@ class spinning_mutex {
     unlock();
   }
 
-  /// Lets the processor begin to fetch a cache line. Any address will do, also null.
-  static void fetch(void const* line) noexcept
+  /// Lets the processor begin to fetch a cache line. The address need not be that of an object any more.
+  static void fetch([[maybe_unused]] void const* line) noexcept
   {
 #if defined(__GNUC__)
-    constexpr int to_write = 1;
-    __builtin_prefetch(line, to_write);
+    if (line != nullptr) { __builtin_prefetch(line); }
 #endif
   }
 
