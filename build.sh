@@ -360,10 +360,11 @@ build_python() {
 
 # What [build-system] of python/rmm/pyproject.toml names.
 PYTHON_BUILD_NEEDS=("scikit-build-core>=0.10" "cython>=3.1" "cuda-bindings>=12.9,<14" "ninja>=1.10")
+# basedpyright is pyright with a Node.js from PyPI; the package pyright downloads one from elsewhere.
 # All but the first two judge types, style and the package, each release by more rules. So that none makes CI fail before somebody has looked,
 # they are taken up to the next release that may bring rules: the next minor one, or the next major one of packages that say so. To raise a bound,
 # here and in PYTHON_WHEEL_NEEDS, write the next release, run `./build.sh test --all`, and mend what is found in the same commit.
-PYTHON_TEST_NEEDS=("numpy>=1.23" "pytest>=8" "mypy>=1.13,<2.5" "ruff>=0.8,<0.18" "twine>=6,<8" "abi3audit>=0.0.17,<0.1" "check-wheel-contents>=0.6,<0.7")
+PYTHON_TEST_NEEDS=("numpy>=1.23" "pytest>=8" "mypy>=1.13,<2.5" "basedpyright>=1.30,<1.41" "ruff>=0.8,<0.18" "twine>=6,<8" "abi3audit>=0.0.17,<0.1" "check-wheel-contents>=0.6,<0.7")
 PYTHON_FUNCTIONAL_TEST_NEEDS=("${PYTHON_TEST_NEEDS[@]:0:2}")
 
 # These load the real CUDA runtime, also without a GPU. Tests import them in one process with the simulated package.

@@ -51,3 +51,16 @@ if(NOT kept STREQUAL "// of another project\n" OR NOT EXISTS "${beside}/include/
   message(SEND_ERROR "The installation replaced the header of rapids_logger, or went no further")
 endif()
 file(REMOVE_RECURSE "${beside}")
+
+# An installation without that header, as packagers may want it for a prefix that others share.
+set(without "${scratch}/without rapids_logger")
+file(REMOVE_RECURSE "${without}")
+execute_process(COMMAND "${CMAKE_COMMAND}" -S "${include}/.." -B "${without}/build" -DRMM_INSTALL_RAPIDS_LOGGER=OFF -DBUILD_TESTS=OFF
+                        -DBUILD_EXAMPLES=OFF -DRMM_BUILD_C_LIBRARY=OFF -DRMM_BUILD_SIMULATOR=OFF
+                OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND "${CMAKE_COMMAND}" --install "${without}/build" --prefix "${without}/installed" OUTPUT_QUIET
+                COMMAND_ERROR_IS_FATAL ANY)
+if(EXISTS "${without}/installed/include/rapids_logger" OR NOT EXISTS "${without}/installed/include/rmm/logger.hpp")
+  message(SEND_ERROR "With RMM_INSTALL_RAPIDS_LOGGER=OFF the header of rapids_logger is installed, or others are not")
+endif()
+file(REMOVE_RECURSE "${without}")

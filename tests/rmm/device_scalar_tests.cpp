@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../support/watched_upstream.hpp"
 
+#include <rmm/aligned.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/device_buffer.hpp>
 #include <rmm/device_scalar.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -13,6 +17,7 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -183,6 +188,24 @@ TYPED_TEST(DeviceScalar, GivesTheMemoryBackOnItsStream)
   }
   ASSERT_EQ(this->upstream.deallocated().size(), 1U);
   EXPECT_EQ(this->upstream.deallocated()[0].stream, other.value());
+}
+
+struct alignas(512) page {
+  int value[128];
+};
+
+TEST(DeviceScalarOfPages, IsAlignedAboveWhatResourcesGuarantee)
+{
+  rmm::cuda_stream const stream;
+  rmm::mr::cuda_memory_resource cuda;
+  rmm::mr::pool_memory_resource pool{&cuda, 1 << 20, 1 << 20};
+  std::vector<rmm::device_buffer> between;
+  std::vector<device_scalar<page>> scalars;
+  for (int i = 0; i != 8; ++i) {
+    between.emplace_back(256, stream, pool);
+    scalars.emplace_back(stream, pool);
+    EXPECT_TRUE(rmm::is_pointer_aligned(scalars.back().data(), alignof(page)));
+  }
 }
 
 }  // namespace

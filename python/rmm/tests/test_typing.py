@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks types, stubs and style with mypy, stubtest and ruff."""
+"""Checks types, stubs and style with mypy, pyright, stubtest and ruff."""
 
 from __future__ import annotations
 
@@ -105,3 +105,19 @@ def free_bytes(size: int) -> int:
 def test_types_of_a_program_that_reads_the_report_are_right(done: Done) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"MemoryReport" has no attribute "no_such_attribute"' in done.stdout
+
+
+@needs("basedpyright")
+@pytest.mark.program(f"""
+    import json, pathlib, subprocess, sys
+    for name, attribute in (("good.py", "asked_bytes"), ("bad.py", "no_such_attribute")):
+        pathlib.Path(name).write_text({user_script!r}.format(attribute=attribute))
+    pyright = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable]
+    for mode in ("standard", "strict"):
+        pathlib.Path("pyrightconfig.json").write_text(json.dumps(dict(typeCheckingMode=mode)))
+        subprocess.run([*pyright, "good.py"], check=True)
+        assert subprocess.run([*pyright, "bad.py"]).returncode == 1
+""")
+def test_pyright_accepts_such_a_program(done: Done) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'Cannot access attribute "no_such_attribute" for class "MemoryReport"' in done.stdout
