@@ -35,21 +35,34 @@ class pointer_map {
     auto const& found = places_[place_of(pointer)];
     return found.pointer != nullptr ? &found.value : nullptr;
   }
+  [[nodiscard]] Value* find(void const* pointer) noexcept
+  {
+    return const_cast<Value*>(std::as_const(*this).find(pointer));  // NOLINT: the map is not const
+  }
 
   /// Adds a pointer, or replaces its value. Throws std::bad_alloc, and changes nothing then. Requires that the pointer is not null.
-  void insert_or_assign(void const* pointer, Value const& value)
+  void insert_or_assign(void const* pointer, Value value)
   {
     if (4 * (count_ + 1) > 3 * places_.size()) { grow(); }
     auto& place = places_[place_of(pointer)];
     if (place.pointer == nullptr) { ++count_; }
-    place = entry{pointer, value};
+    place = entry{pointer, std::move(value)};
   }
 
   /// Removes a pointer. Returns whether it was there.
   bool erase(void const* pointer) noexcept
   {
-    if (find(pointer) == nullptr) { return false; }
+    Value value{};
+    return extract(pointer, value);
+  }
+
+  /// Removes a pointer, and moves its value to `value`. Returns whether it was there.
+  bool extract(void const* pointer, Value& value) noexcept
+  {
+    if (count_ == 0) { return false; }
     auto at = place_of(pointer);
+    if (places_[at].pointer == nullptr) { return false; }
+    value = std::move(places_[at].value);
     // Later entries whose search passes the gap move into it.
     for (auto next = (at + 1) & mask(); places_[next].pointer != nullptr; next = (next + 1) & mask()) {
       if (((next - home_of(places_[next].pointer)) & mask()) >= ((next - at) & mask())) {

@@ -11,9 +11,12 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/pointer_map.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/base/spinning_mutex.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/capture_announcements.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/error.hpp>
@@ -29,11 +32,11 @@
 #include <exception>
 #include <limits>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -41,23 +44,38 @@ namespace rmm_python {
 
 struct returned_block;
 
-/// A block that PyTorch has allocated: its resource, and the streams that use it.
-struct torch_block {
-  resource_ptr origin;
-  std::size_t bytes{};
-  int device{};
-  /// The streams that use it, except the one that it was allocated for. Has capacity for that one too.
+/// What PyTorch told of a block beyond its allocation. Most blocks have none of this.
+struct torch_users {
+  /// The streams that use the block, except the one that it was allocated for. Has capacity for that one too.
   std::vector<cudaStream_t> others{};
   /// One list node if other streams, or any stream, may use the block. It is allocated early, because freeing the block must not fail.
   std::list<returned_block> place{};
 };
 
+/// A block that PyTorch has allocated, and its resource.
+struct torch_block {
+  resource_ptr origin{};
+  std::size_t bytes{};
+  int device{};
+  std::unique_ptr<torch_users> users{};  // null if only the stream that it was allocated for uses it
+
+  /// Returns the users; makes them if there are none. Throws std::bad_alloc.
+  [[nodiscard]] inline torch_users& make_users();
+};
+
 /// A block that PyTorch has freed.
 struct returned_block {
   void* ptr{};
-  torch_block block{};        ///< here `others` are all streams that used it
+  torch_block block{};        ///< here the other users are all streams that used it
   bool by_any_stream{false};  ///< whether unknown streams may have used it
 };
+
+torch_users& torch_block::make_users()
+{
+  if (users == nullptr) { users = std::make_unique<torch_users>(); }
+  if (users->place.empty()) { users->place.emplace_back(); }
+  return *users;
+}
 
 /// The blocks that PyTorch has allocated, by address. Thread-safe.
 class torch_blocks {
@@ -66,33 +84,28 @@ class torch_blocks {
   void add(void* ptr, torch_block block)
   {
     auto& home = shard_of(ptr);
-    std::lock_guard<std::mutex> const lock{home.mutex};
+    rmm::detail::spinning_mutex_lock const lock{home.mutex};
     home.blocks.insert_or_assign(ptr, std::move(block));
   }
 
-  /// Removes a block and returns it; returns nothing if there is none at this address.
-  [[nodiscard]] std::optional<torch_block> remove(void* ptr)
+  /// Removes a block and moves it to `block`. Returns whether there was one at this address.
+  bool remove(void* ptr, torch_block& block)
   {
     auto& home = shard_of(ptr);
-    std::lock_guard<std::mutex> const lock{home.mutex};
-    auto const found = home.blocks.find(ptr);
-    if (found == home.blocks.end()) { return std::nullopt; }
-    auto block = std::move(found->second);
-    home.blocks.erase(found);
-    return block;
+    rmm::detail::spinning_mutex_lock const lock{home.mutex};
+    return home.blocks.extract(ptr, block);
   }
 
   /// Adds `stream` to those that use a block. Does nothing if there is no block. Throws std::bad_alloc.
   void add_user(void* ptr, cudaStream_t stream)
   {
     auto& home = shard_of(ptr);
-    std::lock_guard<std::mutex> const lock{home.mutex};
-    auto const found = home.blocks.find(ptr);
-    if (found == home.blocks.end()) { return; }
-    auto& [origin, bytes, device, others, place] = found->second;
+    rmm::detail::spinning_mutex_lock const lock{home.mutex};
+    auto* const found = home.blocks.find(ptr);
+    if (found == nullptr) { return; }
+    auto& others = found->make_users().others;
     if (std::find(others.begin(), others.end(), stream) != others.end()) { return; }
     others.reserve(others.size() + 2);
-    if (place.empty()) { place.emplace_back(); }
     others.push_back(stream);
   }
 
@@ -100,24 +113,24 @@ class torch_blocks {
   [[nodiscard]] std::optional<int> device_of(void* ptr)
   {
     auto& home = shard_of(ptr);
-    std::lock_guard<std::mutex> const lock{home.mutex};
-    auto const found = home.blocks.find(ptr);
-    return found == home.blocks.end() ? std::nullopt : std::optional{found->second.device};
+    rmm::detail::spinning_mutex_lock const lock{home.mutex};
+    auto const* const found = home.blocks.find(ptr);
+    return found == nullptr ? std::nullopt : std::optional{found->device};
   }
 
   /// Returns the size of a block; 0 if there is no block at this address.
   [[nodiscard]] std::size_t bytes_of(void* ptr)
   {
     auto& home = shard_of(ptr);
-    std::lock_guard<std::mutex> const lock{home.mutex};
-    auto const found = home.blocks.find(ptr);
-    return found == home.blocks.end() ? 0 : found->second.bytes;
+    rmm::detail::spinning_mutex_lock const lock{home.mutex};
+    auto const* const found = home.blocks.find(ptr);
+    return found == nullptr ? 0 : found->bytes;
   }
 
  private:
   struct alignas(64) shard {
-    std::mutex mutex;  // not held while a resource is called
-    std::unordered_map<void*, torch_block> blocks;
+    rmm::detail::spinning_mutex mutex;  // not held while a resource is called
+    rmm::detail::pointer_map<torch_block> blocks;
   };
 
   [[nodiscard]] shard& shard_of(void* ptr)
@@ -172,8 +185,8 @@ class torch_memory {
   /// Allocates. If memory runs out, throws the exception that PyTorch turns into torch.OutOfMemoryError; else throws as the resource does.
   [[nodiscard]] void* allocate(std::size_t bytes, int device, cudaStream_t stream)
   {
-    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
     if (bytes == 0) { return nullptr; }  // PyTorch never frees it, so the resource would count a block too many
+    rmm::detail::device_scope const on_device{device};
     graphs.announce(device, stream);
     free_postponed();
     auto& usage = of(device).usage;
@@ -191,7 +204,8 @@ class torch_memory {
     rmm::detail::scope_guard give_back{[&]() noexcept { origin->deallocate(ptr, bytes, view); }};
     blocks_.add(ptr, {origin, bytes, device});
     if (!usage.try_take(bytes)) {
-      blocks_.remove(ptr).reset();
+      torch_block block;
+      blocks_.remove(ptr, block);
       throw_above_limit(bytes, device);
     }
     give_back.dismiss();
@@ -202,25 +216,25 @@ class torch_memory {
   void deallocate(void* ptr, std::size_t bytes, int device, cudaStream_t stream)
   {
     if (ptr == nullptr) { return; }
-    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
-    auto block = blocks_.remove(ptr);  // first: once the block is freed, another thread can get its address
-    if (!block) { return; }
+    torch_block block;
+    if (!blocks_.remove(ptr, block)) { return; }  // first: once the block is freed, another thread can get its address
+    rmm::detail::device_scope const on_device{device};
     try {
       graphs.announce(device, stream);
       free_postponed();
     } catch (std::exception const& error) {
       rmm::detail::log(rmm::detail::log_level::error, error.what());
     }
-    auto& usage = of(device).usage;
-    usage.give_back(bytes);
-    auto& others = block->others;
-    others.erase(std::remove(others.begin(), others.end(), stream), others.end());
-    if (others.empty()) {
-      block->origin->deallocate(ptr, bytes, rmm::cuda_stream_view{stream});
-      return;
+    of(device).usage.give_back(bytes);
+    if (block.users != nullptr) {
+      auto& others = block.users->others;
+      others.erase(std::remove(others.begin(), others.end(), stream), others.end());
+      if (!others.empty()) {
+        others.push_back(stream);
+        return free_or_postpone(ptr, std::move(block), false);
+      }
     }
-    others.push_back(stream);
-    free_or_postpone(ptr, std::move(*block), false);
+    block.origin->deallocate(ptr, bytes, rmm::cuda_stream_view{stream});
   }
 
   /// Allocates a block that PyTorch's own allocator divides, from `origin` or else from the resource of the device. As with cudaMalloc, any
@@ -241,7 +255,7 @@ class torch_memory {
       rmm::detail::scope_guard give_back{[&]() noexcept { origin->deallocate(ptr, bytes, stream); }};
       stream.synchronize();
       torch_block block{origin, bytes, device};
-      block.place.emplace_back();
+      static_cast<void>(block.make_users());
       blocks_.add(ptr, std::move(block));
       give_back.dismiss();
       return ptr;
@@ -256,8 +270,8 @@ class torch_memory {
   {
     if (ptr == nullptr) { return; }
     rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
-    auto block = blocks_.remove(ptr);
-    if (block) { free_or_postpone(ptr, std::move(*block), true); }
+    torch_block block;
+    if (blocks_.remove(ptr, block)) { free_or_postpone(ptr, std::move(block), true); }
   }
 
   /// Notes that `stream` uses a block: it will be freed after the work of that stream, too. Throws std::bad_alloc, rmm::cuda_error.
@@ -328,8 +342,7 @@ class torch_memory {
   /// Returns the counters and the stream of a device. Throws rmm::logic_error for an impossible number, std::bad_alloc.
   [[nodiscard]] torch_device& of(int device)
   {
-    RMM_EXPECTS(device >= 0 && device < static_cast<int>(devices_.size()),
-                "There is no device " + std::to_string(device));
+    if (device < 0 || device >= static_cast<int>(devices_.size())) { throw_no_device(device); }
     auto& place = devices_[static_cast<std::size_t>(device)];
     auto* found = place.load(std::memory_order_acquire);
     if (found == nullptr) {
@@ -346,8 +359,7 @@ class torch_memory {
   /// Frees a block after the work of all streams that used it. If one of them captures, or CUDA fails, a later call frees it.
   void free_or_postpone(void* ptr, torch_block block, bool by_any_stream)
   {
-    auto place = std::move(block.place);
-    if (place.empty()) { place.emplace_back(); }  // only allocate_segment() makes it in advance
+    auto place    = std::move(block.make_users().place);
     place.front() = {ptr, std::move(block), by_any_stream};
     if (try_free(place.front())) { return; }
     auto const& kept = place.front().block;
@@ -369,11 +381,11 @@ class torch_memory {
     if (block.by_any_stream) {
       if (!rmm::detail::try_wait_for_device()) { return false; }
     } else {
-      for (auto* const user : block.block.others) {
+      for (auto* const user : block.block.users->others) {
         if (!rmm::detail::query_capture(user).is_none()) { return false; }
       }
       try {
-        for (auto* const user : block.block.others) {
+        for (auto* const user : block.block.users->others) {
           rmm::detail::owned_event event;
           if (!event.try_record(user) || !event.try_make_wait(stream.value())) { return false; }
         }
@@ -395,6 +407,11 @@ class torch_memory {
   {
     return "CUDA out of memory. Tried to allocate " + rmm::detail::format_bytes(bytes) + " on GPU " +
            std::to_string(device) + ". ";
+  }
+
+  [[noreturn]] RMM_COLD static void throw_no_device(int device)
+  {
+    RMM_FAIL("There is no device " + std::to_string(device));
   }
 
   [[noreturn]] RMM_COLD void throw_above_limit(std::size_t bytes, int device)

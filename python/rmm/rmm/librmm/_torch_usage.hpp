@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/spinning_mutex.hpp>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <mutex>
 
 namespace rmm_python {
 
@@ -51,7 +52,7 @@ class torch_usage {
   [[nodiscard]] bool is_too_much(std::size_t bytes) const noexcept
   {
     if (!is_limited_.load(std::memory_order_relaxed)) { return false; }
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     return static_cast<std::int64_t>(bytes) > limit_ - figures_.bytes[0].current;
   }
 
@@ -59,7 +60,7 @@ class torch_usage {
   [[nodiscard]] bool try_take(std::size_t bytes) noexcept
   {
     auto const amount = static_cast<std::int64_t>(bytes);
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     if (amount > limit_ - figures_.bytes[0].current) { return false; }
     for (auto const kind : {std::size_t{0}, kind_of(bytes)}) {
       figures_.blocks[kind].add(1);
@@ -71,7 +72,7 @@ class torch_usage {
   /// Counts a deallocation.
   void give_back(std::size_t bytes) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     for (auto const kind : {std::size_t{0}, kind_of(bytes)}) {
       figures_.blocks[kind].subtract(1);
       figures_.bytes[kind].subtract(static_cast<std::int64_t>(bytes));
@@ -80,34 +81,34 @@ class torch_usage {
 
   void count_failure() noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     ++figures_.out_of_memory;
   }
 
   void postpone(std::int64_t bytes) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     figures_.postponed_bytes += bytes;
   }
 
   /// Limits the bytes in use to `bytes`, for later allocations.
   void set_limit(std::int64_t bytes) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     limit_ = bytes;
     is_limited_.store(true, std::memory_order_relaxed);
   }
 
   [[nodiscard]] std::int64_t limit() const noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     return limit_;
   }
 
   /// Stores how many bytes the resource holds now.
   void see_reserved(std::int64_t bytes) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     auto const grown = bytes - figures_.reserved.current;
     if (grown >= 0) {
       figures_.reserved.add(grown);
@@ -118,7 +119,7 @@ class torch_usage {
 
   [[nodiscard]] torch_figures figures() const noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     return figures_;
   }
 
@@ -130,7 +131,7 @@ class torch_usage {
   void reset_sums() noexcept
   {
     for_each_counter([](torch_counter& counter) { counter.allocated = counter.freed = 0; });
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     figures_.out_of_memory = 0;
   }
 
@@ -143,13 +144,13 @@ class torch_usage {
   template <class Action>
   void for_each_counter(Action action) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::spinning_mutex_lock const lock{mutex_};
     std::for_each(figures_.blocks.begin(), figures_.blocks.end(), action);
     std::for_each(figures_.bytes.begin(), figures_.bytes.end(), action);
     action(figures_.reserved);
   }
 
-  mutable std::mutex mutex_;  // guards the other members; no other code is called while it is held
+  mutable rmm::detail::spinning_mutex mutex_;  // guards the other members; no other code is called while it is held
   torch_figures figures_;
   std::int64_t limit_{std::numeric_limits<std::int64_t>::max()};
   std::atomic<bool> is_limited_{false};  // whether a limit was ever set

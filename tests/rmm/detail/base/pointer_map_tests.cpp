@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <random>
 
 namespace {
@@ -52,6 +53,24 @@ TEST(PointerMap, ErasesOnceAndReturnsWhetherItDid)
   EXPECT_TRUE(map.erase(pointer_to(256)));
   EXPECT_FALSE(map.erase(pointer_to(256)));
   EXPECT_EQ(map.count(), 0U);
+}
+
+TEST(PointerMap, ExtractsAValueThatCanOnlyMove)
+{
+  pointer_map<std::unique_ptr<int>> map;
+  map.insert_or_assign(pointer_to(256), std::make_unique<int>(1));
+  map.insert_or_assign(pointer_to(512), std::make_unique<int>(2));
+  std::unique_ptr<int> value;
+  EXPECT_FALSE(map.extract(pointer_to(768), value));
+  EXPECT_EQ(value, nullptr);
+  ASSERT_TRUE(map.extract(pointer_to(256), value));
+  EXPECT_EQ(*value, 1);
+  EXPECT_FALSE(map.extract(pointer_to(256), value));
+  EXPECT_EQ(map.count(), 1U);
+  ASSERT_NE(map.find(pointer_to(512)), nullptr);
+  **map.find(pointer_to(512)) = 3;
+  ASSERT_TRUE(map.extract(pointer_to(512), value));
+  EXPECT_EQ(*value, 3);
 }
 
 TEST(PointerMap, DoesNotFindNull)
