@@ -46,7 +46,7 @@ namespace detail {
 /// All caches of a heap. Finds and makes them, says how much each may keep, and moves memory between them and the shared free
 /// lists.
 ///
-/// While there is one cache, it holds everything. With more caches, large blocks go past them (is_large()), and a cache that holds more
+/// While there is one cache, it holds everything, unless there were others a short time ago. With more caches, large blocks go past them (is_large()), and a cache that holds more
 /// than its share is flushed. While free memory is scarce, all but small blocks go past caches. Otherwise a cache would cut them from its
 /// own large ranges, which others need whole, even if a smaller range fits elsewhere. While memory is ample, caches serve larger blocks,
 /// too, without the lock: that such blocks pack worse does not matter then. A cache retires when its thread or stream ends: its memory
@@ -318,6 +318,8 @@ class basic_cache_set {
     }
   }
 
+  [[nodiscard]] bool has_plenty() const noexcept { return is_plenty_; }
+
   // --- all caches; with the lock ---
 
   [[nodiscard]] std::size_t count() const noexcept { return caches_.size(); }
@@ -422,14 +424,14 @@ class basic_cache_set {
     cache->lock().end_keeping_out();
   }
 
-  /// Moves a range of at least `bytes` bytes, if possible a larger one, from a store to a cache. If there is no other cache, moves all
-  /// ranges, up to most_refilled. Returns false if no range is large enough, or host memory runs out.
+  /// Moves a range of at least `bytes` bytes, if possible a larger one, from a store to a cache. If there is no other cache, and was none
+  /// in the last refills, moves all ranges, up to most_refilled. Returns false if no range is large enough, or host memory runs out.
   [[nodiscard]] bool refill(stream_cache& to, free_store& from, std::size_t bytes) noexcept
   {
     if (from.ranges().total_bytes() < bytes || !to.try_make_room(1)) { return false; }
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
     [[maybe_unused]] auto const all = from.ranges().total_bytes() + to.ranges().total_bytes();
-    if (caches_.size() == 1 && from.ranges().count() <= most_refilled && to.try_make_room(from.ranges().count())) {
+    if (may_take_all() && from.ranges().count() <= most_refilled && to.try_make_room(from.ranges().count())) {
       from.ranges().move_to(to.ranges(), limits_.seams(), most_refilled, 0);
       RMM_ASSERT(from.ranges().empty() && to.ranges().total_bytes() == all);
       return true;
@@ -620,21 +622,21 @@ class basic_cache_set {
   /// Returns how often take_from_other() took memory.
   [[nodiscard]] std::uint64_t taken_from_others() const noexcept { return taken_from_others_; }
 
-  /// Moves the memory of a cache to the shared free lists, and destroys the cache. If host memory runs out, the cache stays without an
-  /// owner, and other threads can still take from it. `is_alive`: whether the stream is certain not to end during the call.
-  void retire(stream_cache& cache, bool is_alive) noexcept
+  /// Moves the memory of a cache to the shared free lists, and returns the cache, to be destroyed without the lock. If host memory runs
+  /// out, returns null: the cache stays without an owner, and other threads can still take from it. `is_alive`: whether the stream is
+  /// certain not to end during the call. `is_reached`: whether the cache's event is known to be reached.
+  [[nodiscard]] detail::owned_ptr<stream_cache> retire(stream_cache& cache, bool is_alive, bool is_reached) noexcept
   {
-    context_scope const with_context{waits_.home()};
-    capture_exemption const exemption;
-    shared_.poll(polls_in_passing);
+    shared_.poll(is_plenty_ ? 1 : polls_in_passing);
     bool is_newest = false;  // whether the cache's event is newer than those of its stream's store
-    if (is_alive || is_legacy_stream(cache.stream())) {
+    if (is_alive) {
       device_scope const on_device{cache.device()};  // the handle of a default stream names that of the current one
       static_cast<void>(give_kept(cache, cache.stream(), false));
-      is_newest = cache.fence(cache.stream());
+      is_newest  = cache.fence(cache.stream());
+      is_reached = cache.event().is_reached();
     }
     cache.empty_stacks();
-    if (cache.has_fenced_blocks() || !try_give_ranges(cache, is_newest)) { return; }
+    if (cache.has_fenced_blocks() || !try_give_ranges(cache, is_newest, is_reached)) { return {}; }
     // Only unfenced blocks are left. If the stream is still alive, its next call can fence them.
     bool const may_live = !cache.has_ended() && !is_default_stream(cache.stream());
     bool const any_left = cache.has_unfenced() || cache.keeps_unfenced();
@@ -650,9 +652,12 @@ class basic_cache_set {
     RMM_ASSERT(at < caches_.size() && caches_[at].get() == &cache);
     std::swap(caches_[at], caches_.back());
     caches_[at]->set_place(at);
+    auto retired = std::move(caches_.back());
     caches_.pop_back();
+    if (is_reached) { shared_.keep_spare_event(retired->take_event()); }
     set_limits();
     RMM_ASSERT_EXPENSIVE(is_listing_right());
+    return retired;
   }
 
   void clear() noexcept { caches_.clear(); }
@@ -703,6 +708,7 @@ class basic_cache_set {
  private:
   static constexpr std::size_t most_moved                  = shared_free_lists::most_moved;
   static constexpr std::size_t most_refilled               = 1024;  // where there is one cache
+  static constexpr std::size_t refills_after_sharing       = 64;    // by the only cache, before it takes all again
   static constexpr std::size_t stack_shortening            = 16;
   static constexpr std::size_t polls_in_passing            = 4;   // with each cache that may leave an event
   static constexpr std::size_t most_asked                  = 32;  // caches, before all are closed
@@ -748,8 +754,38 @@ class basic_cache_set {
                                      pointer_bag const& known,
                                      bool has_own_stream) noexcept
   {
-    detail::spinning_mutex_lock const lock{caches.mutex_};
-    caches.retire(cache, is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream())));
+    caches.retire_and_destroy(cache,
+                              is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream())));
+  }
+
+  /// Does without the lock what needs none: while many threads end, each call of the driver takes microseconds.
+  void retire_and_destroy(stream_cache& cache, bool is_alive) noexcept
+  {
+    context_scope const with_context{waits_.home()};
+    capture_exemption const exemption;
+    detail::owned_ptr<stream_cache> retired;  // outlives the lock
+    bool is_reached           = false;
+    bool const can_be_fenced  = is_alive || is_legacy_stream(cache.stream());
+    auto const unfenced_bytes = [&] { return cache.unfenced_bytes() + cache.unfenced_kept().second; };
+    std::size_t unfenced{};
+    if (!can_be_fenced) {
+      cache_entered const inside{cache};
+      if (inside) { cache.empty_stacks(); }
+      is_reached = inside && cache.event().is_reached();
+      unfenced   = inside ? unfenced_bytes() : 0;
+    }
+    detail::spinning_mutex_lock const lock{mutex_};
+    is_reached = is_reached && unfenced_bytes() == unfenced;  // else another thread has recorded the event since
+    retired    = retire(cache, can_be_fenced, is_reached);
+  }
+
+  /// Whether a refill may take all. Threads that live for a few requests are the only one in turn, and all memory would move with each.
+  [[nodiscard]] bool may_take_all() noexcept
+  {
+    if (caches_.size() != 1) { return false; }
+    if (refills_before_all_ == 0) { return true; }
+    --refills_before_all_;
+    return false;
   }
 
   /// Ends ample memory when a second cache comes: the first one has not noted what is live.
@@ -788,7 +824,8 @@ class basic_cache_set {
       if (mine.has_many(most_thread_caches)) {
         if (auto* const another = mine.next_of(number_)) { drop(mine, *another); }
       }
-      auto made         = detail::make_owned<stream_cache>(name, ends, is_known || is_legacy_stream(stream), limits_);
+      auto made = detail::make_owned<stream_cache>(
+        name, ends, is_known || is_legacy_stream(stream), limits_, take_spare_event(name.device));
       auto* const cache = made.get();
       mine.add({number_, name.key, cache, link_});
       scope_guard undo{[&]() noexcept { mine.forget(number_, name.key); }};
@@ -797,7 +834,10 @@ class basic_cache_set {
       caches_.push_back(std::move(made));
       forget_no_run();
       cache->set_place(caches_.size() - 1);
-      if (caches_.size() == 2) { end_ample(); }
+      if (caches_.size() == 2) {
+        end_ample();
+        refills_before_all_ = refills_after_sharing;
+      }
       set_limits();
       undo.dismiss();
       RMM_ASSERT_EXPENSIVE(is_listing_right());
@@ -807,11 +847,16 @@ class basic_cache_set {
     }
   }
 
+  [[nodiscard]] owned_event take_spare_event(int device) noexcept
+  {
+    detail::spinning_mutex_lock const lock{mutex_};
+    return shared_.take_spare_event_if_any(device);
+  }
+
   RMM_COLD void drop(thread_caches& mine, stream_cache& cache) noexcept
   {
     mine.forget(number_, cache.key());
-    detail::spinning_mutex_lock const lock{mutex_};
-    retire(cache, false);
+    retire_and_destroy(cache, false);
   }
 
   /// Drops the calling thread's caches of streams that have ended.
@@ -831,12 +876,11 @@ class basic_cache_set {
 
   /// Moves all ranges of a cache to the idle store if its event is reached; otherwise to a store of its stream for which the event can be
   /// the next fence (F3). Returns false, and moves nothing, if host memory runs out.
-  [[nodiscard]] bool try_give_ranges(stream_cache& cache, bool is_newest) noexcept
+  [[nodiscard]] bool try_give_ranges(stream_cache& cache, bool is_newest, bool reached) noexcept
   {
     auto& ranges = cache.ranges();
     if (ranges.empty()) { return true; }
-    bool const reached = cache.event().is_reached();
-    auto* store        = &shared_.idle();
+    auto* store = &shared_.idle();
     if (!reached) {
       store = shared_.find_or_make(cache.identity(), cache.device());
       if (!is_newest && store != nullptr && store->has_fences()) {
@@ -944,6 +988,7 @@ class basic_cache_set {
   // Guarded by the lock.
   alignas(64) std::vector<detail::owned_ptr<stream_cache>> caches_;
   std::size_t refill_bytes_{};
+  std::size_t refills_before_all_{};
   bool is_scarce_{false};
   bool is_plenty_{false};
   bool is_tight_{false};

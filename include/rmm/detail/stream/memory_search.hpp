@@ -68,11 +68,12 @@ class basic_memory_search {
     caches_.reopen(who.cache);
     if (who.cache != nullptr) { caches_.flush_beyond_share(*who.cache); }
     caches_.note_scarcity(who.cache);
-    auto* own = shared_.find(who.identity);
-    if (own != nullptr) { shared_.fence_left(*own, who.stream); }
+    auto* own                = shared_.find(who.identity);
     bool const through_cache = who.cache != nullptr && !caches_.is_large(bytes);
+    if (own != nullptr && !(through_cache && may_leave_unfenced(*own))) { shared_.fence_left(*own, who.stream); }
     if (through_cache) {
       if (void* const ptr = take_through_cache(bytes, who, own)) { return ptr; }
+      if (own != nullptr) { shared_.fence_left(*own, who.stream); }
     }
 
     if (!caches_.try_claim(who.cache)) { throw std::bad_alloc{}; }
@@ -160,9 +161,16 @@ class basic_memory_search {
   [[nodiscard]] std::uint64_t coalesced() const noexcept { return coalesced_; }
 
  private:
-  static constexpr std::size_t most_polls   = 8;   // with one miss
+  static constexpr std::size_t most_polls   = 8;  // with one miss
+  static constexpr std::size_t most_left    = 256;
   static constexpr std::size_t most_unasked = 16;  // misses in a row that ask no event
   static constexpr std::size_t many_pieces  = 4096;
+
+  /// Whether what ended threads have left in a store can stay there without an event for now: memory is plenty, and these are few pieces.
+  [[nodiscard]] bool may_leave_unfenced(free_store& store) const noexcept
+  {
+    return caches_.has_plenty() && store.unfenced().size() < most_left;
+  }
 
   /// Whether S4 of the caches holds: compares with a list of everything. Throws std::bad_alloc.
   [[nodiscard]] bool has_no_run() const

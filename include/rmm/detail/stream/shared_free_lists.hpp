@@ -112,6 +112,19 @@ class shared_free_lists {
     }
   }
 
+  /// Returns an event that streams of `device` can record, and whose work is done; none if none is kept.
+  [[nodiscard]] owned_event take_spare_event_if_any(int device) noexcept
+  {
+    auto const spare = spare_event_of(device);
+    return spare != spare_events_.rend() ? take_spare_event(spare) : owned_event{nullptr};
+  }
+
+  /// Keeps an event whose work is done, if there is place.
+  void keep_spare_event(owned_event event) noexcept
+  {
+    if (event && spare_events_.size() < spare_events_.capacity()) { spare_events_.push_back(std::move(event)); }
+  }
+
   /// Adds a fence for memory that `who` frees to the store of its stream. `is_recorded`: whether the owner of the caller's cache has
   /// recorded its next event for that. If that cannot be the next fence, records one here.
   [[nodiscard]] bool try_add_fence_of(asker const& who, free_store& store, bool is_recorded) noexcept
@@ -121,9 +134,7 @@ class shared_free_lists {
     if (!is_recorded || !can_follow) { return try_add_fence(store, who.stream, who.cache); }
     auto& event = who.cache->next_event();
     if (!store.try_add_fence(event, who.cache)) { return false; }
-    if (auto const spare = spare_event_of(store.device()); spare != spare_events_.rend()) {
-      event = take_spare_event(spare);
-    }
+    if (auto spare = take_spare_event_if_any(store.device())) { event = std::move(spare); }
     RMM_ASSERT(store.can_follow(who.cache));
     return true;
   }
@@ -317,8 +328,8 @@ class shared_free_lists {
   /// An event that streams of `device` can record. Throws cuda_error.
   [[nodiscard]] owned_event take_spare_event(int device)
   {
-    auto const spare = spare_event_of(device);
-    return spare != spare_events_.rend() ? take_spare_event(spare) : owned_event{device};
+    auto spare = take_spare_event_if_any(device);
+    return spare ? std::move(spare) : owned_event{device};
   }
 
   [[nodiscard]] place_of_event spare_event_of(int device) noexcept

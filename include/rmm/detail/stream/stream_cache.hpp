@@ -126,8 +126,13 @@ class stream_cache {
 
   /// `ends`  counts streams that have ended, and changes when this stream ends; null if the library is not told of that.
   /// `is_lasting`  whether the library will learn when the stream ends, or it never ends.
+  /// `event`  of the stream's device, or none: then makes one.
   /// Throws std::bad_alloc or cuda_error.
-  stream_cache(stream_name const& name, std::atomic<std::uint64_t> const* ends, bool is_lasting, heap_limits& limits)
+  stream_cache(stream_name const& name,
+               std::atomic<std::uint64_t> const* ends,
+               bool is_lasting,
+               heap_limits& limits,
+               owned_event event = owned_event{nullptr})
     : is_lasting_{is_lasting},
       frees_left_{is_lasting ? std::int32_t{most_unfenced_frees} : 1},
       ends_{ends},
@@ -136,7 +141,7 @@ class stream_cache {
       frees_to_fence_{frees_left_},
       name_{name},
       fences_while_young_{is_lasting ? std::uint8_t{0} : fences_of_young},
-      event_{name.device}
+      event_{event ? std::move(event) : owned_event{name.device}}
   {
     if (ends_ != nullptr) { trusted_ends_ = ends_->load(std::memory_order_acquire); }
   }
@@ -942,6 +947,25 @@ class stream_cache {
   std::uint8_t kept_hits_{};
   owned_event event_;
   owned_event next_event_{nullptr};  // none until it is needed
+};
+
+/// A scope in which the owner of a cache has entered it; false if another thread keeps the owner out.
+class cache_entered {
+ public:
+  RMM_ALWAYS_INLINE explicit cache_entered(stream_cache& cache) noexcept
+    : cache_{cache}, entered_{cache.lock().try_enter()}
+  {}
+  RMM_ALWAYS_INLINE ~cache_entered()
+  {
+    if (entered_) { cache_.lock().leave(); }
+  }
+  cache_entered(cache_entered const&)            = delete;
+  cache_entered& operator=(cache_entered const&) = delete;
+  [[nodiscard]] explicit operator bool() const noexcept { return entered_; }
+
+ private:
+  stream_cache& cache_;
+  bool entered_;
 };
 
 }  // namespace detail

@@ -639,25 +639,6 @@ class basic_stream_ordered_heap {
     basic_stream_ordered_heap* heap{};
   };
 
-  /// A scope in which the owner of a cache has entered it; false if another thread keeps the owner out.
-  class cache_entered {
-   public:
-    RMM_ALWAYS_INLINE explicit cache_entered(stream_cache& cache) noexcept
-      : cache_{cache}, entered_{cache.lock().try_enter()}
-    {}
-    RMM_ALWAYS_INLINE ~cache_entered()
-    {
-      if (entered_) { cache_.lock().leave(); }
-    }
-    cache_entered(cache_entered const&)            = delete;
-    cache_entered& operator=(cache_entered const&) = delete;
-    [[nodiscard]] explicit operator bool() const noexcept { return entered_; }
-
-   private:
-    stream_cache& cache_;
-    bool entered_;
-  };
-
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
 
   /// Fences and coalesces what lies in caches. A pool that fails is full, and packs better afterwards (PACKING_TEST).
