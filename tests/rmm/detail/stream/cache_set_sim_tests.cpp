@@ -1225,4 +1225,100 @@ TEST_F(KeptBlocksOnTwoDevicesSim, OfAForeignStreamAreWaitedForAmongManyCaches)
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
+/// Threads that live for a few requests, two at a time.
+struct ShortThreadsSim : Stepped {
+  static constexpr std::size_t block = MiB / 16;
+
+  /// Allocates and frees blocks on a stream in a thread that has no cache yet.
+  void use(rmm::cuda_stream_view on, std::size_t blocks)
+  {
+    std::vector<void*> all(blocks);
+    for (void*& each : all) {
+      each = heap.allocate(block, on);
+      write(each, block, on);
+    }
+    for (void* const each : all) { heap.deallocate(each, block, on); }
+  }
+
+  /// Lets two threads have caches at the same time. Then they end.
+  void use_in_two_threads(rmm::cuda_stream_view on, rmm::cuda_stream_view and_on)
+  {
+    worker first;
+    worker second;
+    first.run([&] { use(on, 20); });
+    second.run([&] { use(and_on, 20); });
+    cudasim::run_until_idle();
+  }
+  void use_in_two_threads() { use_in_two_threads(*foreign, *foreign_too); }
+
+  [[nodiscard]] std::size_t cached() { return heap.figures().cached_bytes; }
+
+  void TearDown() override
+  {
+    EXPECT_TRUE(heap.good());
+    owned.reset();
+    foreign.reset();
+    foreign_too.reset();
+    Simulated::TearDown();
+  }
+
+  std::optional<device_heap> owned{std::in_place, heap_size};
+  device_heap& heap{*owned};
+  std::optional<foreign_stream> foreign{std::in_place};
+  std::optional<foreign_stream> foreign_too{std::in_place};
+};
+
+TEST_F(ShortThreadsSim, TakeAllMemoryOnlyIfNoneWasBesideThemLately)
+{
+  run_on_a_thread_that_ends([&] {
+    use(*foreign, 1);
+    EXPECT_GT(cached(), heap_size / 2);
+  });
+  use_in_two_threads();
+  run_on_a_thread_that_ends([&] {
+    use(*foreign, 1);
+    EXPECT_LT(cached(), heap_size / 64);
+    for (int i = 0; i < 100; ++i) { static_cast<void>(heap.allocate(MiB, *foreign)); }
+    EXPECT_GT(cached(), heap_size / 2) << "the only cache should have all after a while";
+  });
+}
+
+TEST_F(ShortThreadsSim, MakeNoEvents)
+{
+  for (int i = 0; i < 5; ++i) { use_in_two_threads(); }
+  auto const events = [] { return cudasim::calls("cudaEventCreateWithFlags") + cudasim::calls("cudaEventDestroy"); };
+  auto const before = events();
+  for (int i = 0; i < 100; ++i) { use_in_two_threads(); }
+  EXPECT_EQ(events(), before);
+}
+
+TEST_F(ShortThreadsSim, ShareAnEventForWhatTheyLeaveUnfenced)
+{
+  use_in_two_threads();
+  std::vector<std::uint64_t> events;
+  for (int i = 0; i < 100; ++i) {
+    auto const before = cudasim::calls("cudaEventRecord");
+    use_in_two_threads();
+    events.push_back(cudasim::calls("cudaEventRecord") - before);
+  }
+  auto const [least, most] = std::minmax_element(events.begin(), events.end());
+  EXPECT_GE(*most, *least + 1) << "what they leave was never fenced";
+  EXPECT_GE(std::count(events.begin(), events.end(), *least), 80);
+}
+
+TEST_F(ShortThreadsSim, LeaveTheirMemoryToTheNextThatNeedsItAll)
+{
+  use_in_two_threads(*foreign, *foreign);
+  run_on_a_thread_that_ends([&] { use(*foreign, 3); });  // two of them without an event
+  void* all = nullptr;
+  run_on_a_thread_that_ends([&] {
+    all = heap.try_allocate(heap_size, *foreign);
+    ASSERT_NE(all, nullptr);
+    write(all, heap_size, *foreign);  // the ordering checker looks
+  });
+  EXPECT_EQ(heap.figures().device_synchronizations, 0U);
+  cudasim::run_until_idle();
+  heap.deallocate(all, heap_size, *foreign);
+}
+
 }  // namespace
