@@ -77,6 +77,15 @@ TEST_F(Logging, WritesNullAsAZero)
   EXPECT_THAT(out.str(), MatchesRegex(header + row("allocate", "0x0", "0", "0x0")));
 }
 
+TEST_F(Logging, WritesTheLargestNumbers)
+{
+  logging_resource_adaptor mr{&mock, out};
+  EXPECT_CALL(mock, do_deallocate);
+  mr.deallocate(address(UINTPTR_MAX), SIZE_MAX - 1023, stream_handle(UINTPTR_MAX));
+  EXPECT_THAT(out.str(),
+              MatchesRegex(header + row("free", "0xffffffffffffffff", "18446744073709550592", "0xffffffffffffffff")));
+}
+
 TEST_F(Logging, WritesARowForAnAllocationThatFails)
 {
   logging_resource_adaptor mr{&mock, out};

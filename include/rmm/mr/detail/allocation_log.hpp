@@ -2,14 +2,15 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/log_time.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/export.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,23 +49,23 @@ class allocation_log {
 
   void add(char const* action, void const* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
+    row text;
+    text.add(static_cast<std::size_t>(rmm::detail::thread_number()), 10);
+    text.add(",");
+    auto* const time = text.leave(row::time_length);
+    text.add(",");
+    text.add(action);
+    text.add(",0x");
+    text.add(reinterpret_cast<std::size_t>(ptr), 16);
+    text.add(",");
+    text.add(bytes, 10);
+    text.add(",0x");
+    text.add(reinterpret_cast<std::size_t>(stream.value()), 16);
+    text.add("\n");
     try {
       rmm::detail::mutex_lock const lock{mutex_};
-      auto const now = rmm::detail::wall_clock::now();
-      char line[192];
-      auto const length = std::snprintf(line,
-                                        sizeof line,
-                                        "%ld,%02d:%02d:%02d.%06ld,%s,0x%zx,%zu,0x%zx\n",
-                                        rmm::detail::thread_number(),
-                                        now.hour,
-                                        now.minute,
-                                        now.second,
-                                        now.microsecond,
-                                        action,
-                                        reinterpret_cast<std::size_t>(ptr),
-                                        bytes,
-                                        reinterpret_cast<std::size_t>(stream.value()));
-      write({line, static_cast<std::size_t>(length)});
+      row::put_time(time, rmm::detail::wall_clock::now());
+      write(text.view());
     } catch (...) {  // the row is lost: see the class
     }
   }
@@ -75,6 +76,59 @@ class allocation_log {
   }
 
  private:
+  /// The text of a row. Much faster than snprintf(), and all but the time is there before the log is locked.
+  class row {
+   public:
+    static constexpr std::size_t time_length = 15;  // 12:34:56.123456
+
+    /// Leaves a place of so many characters. Returns its beginning.
+    [[nodiscard]] char* leave(std::size_t length) noexcept
+    {
+      length_ += length;
+      RMM_ASSERT(length_ <= text_.size());
+      return text_.data() + length_ - length;
+    }
+
+    void add(std::string_view text) noexcept
+    {
+      text = text.substr(0, longest_text);
+      text.copy(leave(text.size()), text.size());
+    }
+
+    /// Adds a number in decimal or hexadecimal digits.
+    void add(std::size_t number, std::size_t base) noexcept
+    {
+      std::size_t digits = 1;
+      for (auto rest = number / base; rest != 0; rest /= base) { ++digits; }
+      put(leave(digits), digits, number, base);
+    }
+
+    /// Puts a time into a place of `time_length` characters.
+    static void put_time(char* place, rmm::detail::time_of_day const& time) noexcept
+    {
+      put(place, 2, static_cast<std::size_t>(time.hour), 10);
+      put(place + 3, 2, static_cast<std::size_t>(time.minute), 10);
+      put(place + 6, 2, static_cast<std::size_t>(time.second), 10);
+      put(place + 9, 6, static_cast<std::size_t>(time.microsecond), 10);
+      place[2] = place[5] = ':';
+      place[8]            = '.';
+    }
+
+    [[nodiscard]] std::string_view view() const noexcept { return {text_.data(), length_}; }
+
+   private:
+    static constexpr std::size_t longest_text = 32;
+
+    /// Puts the last `digits` digits of a number.
+    static void put(char* place, std::size_t digits, std::size_t number, std::size_t base) noexcept
+    {
+      for (; digits-- != 0; number /= base) { place[digits] = "0123456789abcdef"[number % base]; }
+    }
+
+    std::array<char, 192> text_;
+    std::size_t length_{0};
+  };
+
   void write(std::string_view line)
   {
     for (auto const& sink : sinks_) {
