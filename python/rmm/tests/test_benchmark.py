@@ -63,6 +63,13 @@ def test_single_calls_are_timed(done: subprocess.CompletedProcess[str]) -> None:
     assert len(done.stdout.splitlines()) == 10
 
 
+@pytest.mark.skipif(cuda_backend == "sim" or find_spec("torch") is None, reason="needs PyTorch and a GPU")
+@pytest.mark.program(arguments=[str(benchmark.with_name("torch_calls.py")), "--rounds", "1", "--calls", "100"])
+def test_calls_of_pytorch_are_timed(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 6
+
+
 @pytest.mark.skipif(cuda_backend == "sim", reason="needs a GPU")
 @pytest.mark.skipif(find_spec("warp") is None, reason="needs Warp")
 @pytest.mark.program(
