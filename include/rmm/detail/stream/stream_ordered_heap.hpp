@@ -82,22 +82,11 @@ class basic_stream_ordered_heap {
   static constexpr std::size_t largest_request = max_value<std::size_t> - (heap_granule - 1);
 
   /// `home`: the device that the memory belongs to; the current one if it is negative. Throws std::bad_alloc.
-  explicit basic_stream_ordered_heap(int home = -1) : waits_{home >= 0 ? home : current_device_if_known()}
-  {
-    end_listener_.stream_ends = stream_ends;
-    end_listener_.heap        = this;
-    streams_.add(end_listener_);
-    scope_guard undo{[&]() noexcept { streams_.remove(end_listener_); }};
-    graphs_.begin_to_listen();
-    undo.dismiss();
-  }
+  explicit basic_stream_ordered_heap(int home = -1);
   basic_stream_ordered_heap(basic_stream_ordered_heap const&)            = delete;
   basic_stream_ordered_heap& operator=(basic_stream_ordered_heap const&) = delete;
 
-  ~basic_stream_ordered_heap()
-  {
-    release_blocks([](void*, std::size_t) {});
-  }
+  ~basic_stream_ordered_heap();
 
   // --- allocating ---
 
@@ -110,12 +99,7 @@ class basic_stream_ordered_heap {
   }
 
   /// The rest of try_allocate() after try_allocate_local().
-  [[nodiscard]] RMM_OUT_OF_LINE void* try_allocate_after_local(std::size_t bytes, cuda_stream_view stream)
-  {
-    // The slow path would ask for the id, too.
-    if (void* const ptr = try_allocate_nonblocking(bytes, stream, true)) { return ptr; }
-    return try_allocate_slow(bytes, stream);
-  }
+  [[nodiscard]] RMM_OUT_OF_LINE void* try_allocate_after_local(std::size_t bytes, cuda_stream_view stream);
 
   /// The short path of try_allocate(). Returns null if the block is not small, if the thread's own cache does not have it, or if the call
   /// has to take the slow path.
@@ -165,42 +149,7 @@ class basic_stream_ordered_heap {
   }
 
   /// The slow path of try_allocate(): looks for a capture, tries the cache with all that it holds, and then searches with the lock.
-  [[nodiscard]] RMM_OUT_OF_LINE void* try_allocate_slow(std::size_t bytes, cuda_stream_view stream)
-  {
-    context_scope const with_context{context_for(stream.value())};
-    bytes            = align_up(bytes, heap_granule);
-    bool const asks  = slow_path_.asks_for_captures() || caches_.asks_for_captures_of(bytes);
-    bool const asked = asks && !is_legacy_stream(stream.value());
-    capture_state capture;
-    if (asked) {
-      capture = query_capture(stream.value());
-      if (capture.is_capturing()) { return graphs_.allocate(bytes, stream.value(), capture); }
-    }
-    auto* cache = caches_.find_local(caches_.key_of(stream.value()));
-    if (cache == nullptr || !cache->is_current()) { cache = caches_.find_or_make(stream.value(), true); }
-    if (cache != nullptr && !caches_.is_large(bytes)) {
-      cache_entered const inside{*cache};
-      if (inside) {
-        if (void* const ptr = caches_.take(*cache, bytes)) { return ptr; }
-      }
-    }
-    if (!asked) {
-      capture = query_capture(stream.value());
-      if (capture.is_capturing()) { return graphs_.allocate(bytes, stream.value(), capture); }
-    }
-    bool const may_be_kept = cache != nullptr && caches_.is_large(bytes);
-    if (may_be_kept) {
-      cache_entered const inside{*cache};
-      if (inside) {
-        cache->count_large_request(bytes);
-        if (void* const ptr = cache->try_take_kept(bytes)) { return ptr; }
-      }
-    }
-    void* const ptr = search(bytes, asker::make(stream.value(), cache, capture.is_none()));
-    if (ptr != nullptr || !may_be_kept) { return ptr; }
-    cache_entered const inside{*cache};  // while no event can be recorded, the search leaves what is kept
-    return inside ? cache->try_take_kept(bytes) : nullptr;
-  }
+  [[nodiscard]] RMM_OUT_OF_LINE void* try_allocate_slow(std::size_t bytes, cuda_stream_view stream);
 
   /// When allocate_reclaimed() is called.
   enum class reclaiming {
@@ -214,40 +163,7 @@ class basic_stream_ordered_heap {
   /// impossible. Throws as try_allocate() does.
   [[nodiscard]] RMM_COLD void* allocate_reclaimed(std::size_t bytes,
                                                   cuda_stream_view stream,
-                                                  reclaiming how = reclaiming::at_last)
-  {
-    context_scope const with_context{context_for(stream.value())};
-    bytes              = align_up(bytes, heap_granule);
-    auto const capture = query_capture(stream.value());
-    if (capture.is_capturing()) {
-      if (how == reclaiming::before_growth) { return nullptr; }
-      fence_live_streams();
-      {
-        detail::spinning_mutex_lock const lock{mutex_};
-        all_closed const closed{caches_};
-        free_.wait_for_events();
-      }
-      return graphs_.allocate(bytes, stream.value(), capture);
-    }
-    bool has_none = false;
-    {
-      detail::spinning_mutex_lock const lock{mutex_};
-      has_none = search_.knows_no_run_of(bytes);
-      if (has_none && (how == reclaiming::before_growth || caches_.are_many())) { return nullptr; }
-      all_closed closed{caches_};
-      if (!search_.may_have_run_of(bytes, closed)) { return nullptr; }
-    }
-    if (has_none) {
-      coalesce_caches();
-      return nullptr;
-    }
-    auto* const cache  = caches_.find_or_make(stream.value(), true);
-    auto const who     = asker::make(stream.value(), cache, capture.is_none());
-    auto const waiting = device_waits::ask();
-    fence_live_streams();
-    detail::spinning_mutex_lock const lock{mutex_};
-    return search_.allocate_fenced(bytes, who, waiting);
-  }
+                                                  reclaiming how = reclaiming::at_last);
 
   // --- freeing ---
 
@@ -295,42 +211,10 @@ class basic_stream_ordered_heap {
   }
 
   /// The rest of deallocate() after try_deallocate_local().
-  RMM_OUT_OF_LINE void deallocate_after_local(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
-  {
-    if (!try_deallocate_nonblocking(ptr, bytes, stream)) { deallocate_slow(ptr, bytes, stream); }
-  }
+  RMM_OUT_OF_LINE void deallocate_after_local(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept;
 
   /// The slow path of deallocate(): memory of graphs, the cache with coalescing, or a store.
-  RMM_OUT_OF_LINE void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
-  {
-    if (!is_of_this_process()) { return; }
-    context_scope const with_context{context_for(stream.value())};
-    bytes           = align_up(bytes, heap_granule);
-    bool const asks = slow_path_.asks_for_captures() && !is_legacy_stream(stream.value());
-    address_range const range{reinterpret_cast<std::uintptr_t>(ptr), bytes};
-    if (slow_path_.has(slow_path::any) && graphs_.try_deallocate(range, stream.value(), asks)) { return; }
-    auto* cache = caches_.find_local(caches_.key_of(stream.value()));
-    if (cache == nullptr) { cache = caches_.find_or_make(stream.value(), false); }
-    bool placed = false;
-    bool due    = false;
-    if (goes_to_cache(bytes, stream.value(), cache, asks)) {
-      {
-        cache_entered const inside{*cache};
-        placed = inside && caches_.put(*cache, ptr, bytes);
-        due    = placed && (cache->is_fence_due() || caches_.has_to_flush(*cache));
-      }
-      if (!placed) {  // kept out, no host memory, or the handle names another stream now
-        cache = caches_.find_or_make(stream.value(), true);
-        detail::spinning_mutex_lock const lock{mutex_};
-        caches_.reopen(cache);
-        placed = cache != nullptr && caches_.put(*cache, ptr, bytes);
-        due    = placed && cache->is_fence_due();
-      }
-    }
-    if (due) { fence_in_turn(*cache); }
-    if (!placed && !try_keep(cache, ptr, bytes)) { free_to_store(range, stream.value(), cache); }
-    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_stream_ordered_heap>(steps_between_checks) || check_invariants());
-  }
+  RMM_OUT_OF_LINE void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept;
 
   /// Takes one more claim, for an allocated block that the caller will free in one part more: each part is freed by a deallocate() of its
   /// own, and needs a claim (H4). Returns false if host memory runs out.
@@ -353,79 +237,21 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_COLD void* add_block_and_allocate(void* block,
                                                       std::size_t block_bytes,
                                                       std::size_t bytes,
-                                                      cuda_stream_view stream)
-  {
-    context_scope const with_context{context_for(stream.value())};
-    bytes = align_up(bytes, heap_granule);
-    RMM_ASSERT(block != nullptr && bytes <= align_down(block_bytes, heap_granule));
-    auto const begin   = reinterpret_cast<std::uintptr_t>(block);
-    auto const capture = query_capture(stream.value());
-    if (capture.is_capturing()) {
-      return graphs_.add_block_and_allocate({begin, block_bytes}, bytes, stream.value(), capture);
-    }
-    auto* const cache = bytes != 0 ? caches_.find_or_make(stream.value(), true) : nullptr;
-    auto const who    = asker::make(stream.value(), cache);
-    detail::spinning_mutex_lock const lock{mutex_};
-    auto* rest_to = &shared_.idle();
-    if (align_down(block_bytes, heap_granule) != bytes) {
-      auto* const own = shared_.find_or_make(who.identity, who.device);
-      if (own != nullptr && shared_.try_add_fence(*own, who.stream)) {
-        rest_to = own;
-      } else if (capture.is_none() &&  // else no work uses the block (see above)
-                 !waits_.try_wait_for(device_waits::set_of(who.device), device_waits::ask_locked())) {
-        throw std::bad_alloc{};
-      }
-    }
-    add_block({begin, block_bytes}, bytes, *rest_to, cache);
-    return bytes != 0 ? block : nullptr;
-  }
+                                                      cuda_stream_view stream);
 
   /// Adds memory that no work uses, and coalesces it with the block that it touches, which thus grows in place. If it throws
   /// std::bad_alloc, the caller keeps the memory.
-  RMM_COLD void extend(address_range added)
-  {
-    detail::spinning_mutex_lock const lock{mutex_};
-    if (!shared_.idle().try_make_room(1)) { throw std::bad_alloc{}; }
-    blocks_.extend(added);
-    RMM_ASSERT(blocks_.holds(added));
-    shared_.idle().ranges().insert(added, 0, seams());
-    caches_.set_block_bytes(blocks_.total_bytes());
-  }
+  RMM_COLD void extend(address_range added);
 
   /// Records events for all memory freed on streams that are known to be alive: streams that rmm::cuda_stream made or the program
   /// announced, which cannot end during the call, and the legacy default streams.
-  RMM_COLD void fence_live_streams() noexcept
-  {
-    context_scope const with_context{home_device()};
-    streams_.with_known([&](pointer_bag const& known) {
-      detail::spinning_mutex_lock const lock{mutex_};
-      all_closed const closed{caches_};
-      free_.fence_alive(known);
-    });
-  }
+  RMM_COLD void fence_live_streams() noexcept;
 
   /// Returns the wanted runs of free memory, ascending. A run coalesces neighbours of all caches and stores. Throws std::bad_alloc.
-  [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(wanted_runs const& wanted = {})
-  {
-    context_scope const with_context{home_device()};
-    detail::spinning_mutex_lock const lock{mutex_};
-    bool const by_size = wanted.edges == nullptr;
-    if (by_size && search_.knows_no_run_of(wanted.least_bytes)) { return {}; }
-    all_closed closed{caches_};
-    shared_.poll(max_value<std::size_t>);
-    if (by_size && free_.bound_of_runs() < wanted.least_bytes) { return {}; }
-    auto runs             = search_.list_pieces(wanted).runs();
-    bool const found_none = by_size && wanted.with_unfenced && runs.empty();
-    if (found_none && caches_.are_closed()) { caches_.note_no_run_of(wanted.least_bytes, closed); }
-    return runs;
-  }
+  [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(wanted_runs const& wanted = {});
 
   /// Returns the upstream blocks, ascending.
-  [[nodiscard]] RMM_COLD std::vector<address_range> blocks() const
-  {
-    detail::spinning_mutex_lock const lock{mutex_};
-    return blocks_.all();
-  }
+  [[nodiscard]] RMM_COLD std::vector<address_range> blocks() const;
 
   /// Takes free ranges out of the heap, and returns them. Takes those of `wanted` (ascending) that lie in one block, or are whole blocks,
   /// and may leave according to `when`. With `only_blocks`, skips those that are not whole blocks any more: since the caller looked, another
@@ -434,86 +260,24 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_COLD std::vector<address_range> withdraw(std::vector<address_range> const& wanted,
                                                              leaving when,
                                                              cuda_stream_view waiting,
-                                                             bool only_blocks = false)
-  {
-    std::vector<address_range> taken;
-    if (wanted.empty()) { return taken; }
-    taken.reserve(wanted.size());
-    context_scope const with_context{home_device()};
-    detail::spinning_mutex_lock const lock{mutex_};
-    all_closed const closed{caches_};
-    capture_exemption const exemption;
-    shared_.poll(max_value<std::size_t>);
-    auto least = wanted.front().bytes;
-    for (auto const range : wanted) { least = detail::min(least, range.bytes); }
-    auto found = search_.list_pieces({align_down(least, heap_granule)});
-    auto at    = found.begin();
-    for (auto const whole : wanted) {
-      address_range const range{whole.begin, align_down(whole.bytes, heap_granule)};
-      auto const try_cut = [&]() noexcept {
-        return (!only_blocks || blocks_.is_block(whole)) && blocks_.try_cut(range);
-      };
-      if (!found.try_withdraw(range, at, when, waiting.value(), try_cut)) { continue; }
-      caches_.set_block_bytes(blocks_.total_bytes());
-      taken.push_back(whole);
-    }
-    RMM_ASSERT(taken.size() <= wanted.size());
-    RMM_ASSERT_EXPENSIVE(free_.check_sum());
-    return taken;
-  }
+                                                             bool only_blocks = false);
 
   /// Waits on the host for the devices of all streams that freed memory. After that, any stream may use all free memory. Returns false if
   /// a capture forbids the wait, or if the runtime fails.
-  RMM_COLD bool wait_for_all()
-  {
-    context_scope const with_context{home_device()};
-    auto const waiting = device_waits::ask();
-    detail::spinning_mutex_lock const lock{mutex_};
-    all_closed const closed{caches_};
-    return free_.try_wait_for_devices(waiting);
-  }
+  RMM_COLD bool wait_for_all();
 
   /// Moves memory whose events are reached to the idle store, without waiting. Do not call it in hot paths.
-  RMM_COLD void settle() noexcept
-  {
-    context_scope const with_context{home_device()};
-    detail::spinning_mutex_lock const lock{mutex_};
-    shared_.poll(max_value<std::size_t>);
-  }
+  RMM_COLD void settle() noexcept;
 
   /// Waits for the work that may use free memory, and calls release(pointer, bytes) for each block. The heap is empty afterwards, whatever
   /// was allocated. No other call may run at the same time, and only the destructor may follow. Does nothing in a forked child of the
   /// process that made the heap.
   template <class Release>
-  RMM_COLD void release_blocks(Release&& release) noexcept
+  void release_blocks(Release&& release) noexcept
   {
-    if (!is_of_this_process()) { return; }
-    context_scope const with_context{home_device()};
-    auto const waiting = device_waits::ask();
-    // While another stream captures, the host can wait for events, but not for devices.
-    if (waiting == device_waits::permission::forbidden) { fence_live_streams(); }
-    {
-      detail::mutex_lock const lock{caches_.link().mutex};
-      caches_.link().caches = nullptr;  // threads that end leave their caches alone from now on
-    }
-    gone_heaps.fetch_add(1, std::memory_order_relaxed);
-    streams_.remove(end_listener_);
-    graphs_.end_listening();
-    {
-      capture_exemption const exemption;
-      detail::spinning_mutex_lock const lock{mutex_};
-      free_.wait_for_events();
-      if (free_.add_up().pieces != free_.add_up(false).pieces) {  // some have no event
-        static_cast<void>(free_.try_wait_for_devices(waiting));
-      }
-      caches_.clear();
-      shared_.clear();
-    }
-    graphs_.clear();
-    // Without the lock: upstream may be a heap too, which looks at what links this thread to others.
-    for (auto const block : blocks_.all()) { release(to_pointer(block.begin), block.bytes); }
-    blocks_.clear();
-    caches_.set_block_bytes(0);
+    auto* const object = &release;
+    release_all([](void* of, void* ptr, std::size_t bytes) { (*static_cast<decltype(object)>(of))(ptr, bytes); },
+                object);
   }
 
   // --- figures ---
@@ -535,51 +299,7 @@ class basic_stream_ordered_heap {
 
   /// Returns the figures, and writes the blocks and free pieces to `contents` if it is given. With more than most_pieces_in_figures free
   /// pieces outside the largest set and without `contents`, the largest piece is not coalesced with neighbours in other sets.
-  [[nodiscard]] RMM_COLD heap_figures figures(heap_contents* contents = nullptr) const
-  {
-    heap_figures now;
-    std::vector<free_piece> pieces;
-    {
-      detail::mutex_lock const graphs_stay{graphs_.mutex()};
-      detail::spinning_mutex_lock const lock{mutex_};
-      all_closed const closed{caches_};
-      auto const free             = free_.add_up();
-      now.free_bytes              = free.bytes;
-      now.cached_bytes            = free.cached_bytes;
-      now.graph_bytes             = graphs_.bytes();
-      now.live_bytes              = static_cast<std::size_t>(caches_.live_bytes()) - now.graph_bytes;
-      now.reserved_bytes          = block_bytes();
-      now.upstream_blocks         = blocks_.all().size();
-      now.caches                  = caches_.count();
-      now.from_other_streams      = shared_.waits_for_others();
-      now.from_other_caches       = caches_.taken_from_others();
-      now.put_together            = search_.coalesced();
-      now.device_synchronizations = free_.device_synchronizations();
-      RMM_ASSERT(now.free_bytes + now.live_bytes + now.graph_bytes == blocks_.usable_bytes());  // H1
-      RMM_ASSERT(now.reserved_bytes == blocks_.total_bytes());
-      now.largest_free_bytes = free_.largest_piece();
-      if (contents != nullptr || free.pieces_elsewhere() <= most_pieces_in_figures) {
-        free_pieces runs{free_, {now.largest_free_bytes + heap_granule, nullptr, true, true}};  // only longer ones
-        for (auto const run : runs.runs()) { now.largest_free_bytes = detail::max(now.largest_free_bytes, run.bytes); }
-      }
-      if (contents != nullptr) {
-        pieces.reserve(free.pieces);
-        free_.for_each_piece([&](free_piece const& each) { pieces.push_back(each); });
-        graphs_.for_each_unused([&](address_range range) {
-          pieces.push_back({range, free_piece::place::graphs, true, 0});
-        });
-        contents->blocks = blocks_.all();
-      }
-    }
-    RMM_ASSERT(now.largest_free_bytes <= now.free_bytes && (now.largest_free_bytes != 0) == (now.free_bytes != 0));
-    if (contents != nullptr) {  // without the lock, because sorting takes longer than everything before
-      detail::sort(pieces.begin(), pieces.end(), [](free_piece const& a, free_piece const& b) {
-        return a.range.begin < b.range.begin;
-      });
-      contents->pieces = std::move(pieces);
-    }
-    return now;
-  }
+  [[nodiscard]] RMM_COLD heap_figures figures(heap_contents* contents = nullptr) const;
 
   /// Whether H1, and the invariants of all parts, hold; O(free ranges * log free ranges). Defined in stream_ordered_heap_validation.hpp.
   [[nodiscard]] RMM_COLD bool check_invariants() const noexcept;
@@ -640,6 +360,9 @@ class basic_stream_ordered_heap {
   };
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
+
+  /// The part of release_blocks() that does not depend on its argument: calls release(object, pointer, bytes).
+  RMM_COLD void release_all(void (*release)(void* object, void* ptr, std::size_t bytes), void* object) noexcept;
 
   /// Fences and coalesces what lies in caches. A pool that fails is full, and packs better afterwards (PACKING_TEST).
   RMM_COLD void coalesce_caches() noexcept
@@ -741,26 +464,7 @@ class basic_stream_ordered_heap {
 
   /// Records the event that is due for the unfenced frees of a cache, and flushes the cache if it holds too much. The owner of the cache
   /// calls it, without the lock.
-  RMM_COLD void fence_in_turn(stream_cache& cache) noexcept
-  {
-    if (!is_of_this_process()) { return; }
-    context_scope const with_context{context_for(cache.stream())};
-    bool current = false;
-    {
-      cache_entered const inside{cache};
-      if (!inside) { return; }  // the next free comes here again
-      current = cache.is_current();
-      if (current) {
-        if (!caches_.fence_current(cache)) { return; }
-        caches_.count_eager_fence();
-        if (!caches_.has_to_flush(cache) && !shared_.is_behind()) { return; }
-        if (caches_.flushes_all(cache)) { cache.empty_stacks(); }  // takes long, so before the lock
-      }
-    }
-    // The handle names a new stream, which made some of these frees. No event can cover the frees of the old one.
-    if (!current) { return caches_.drop(cache); }
-    run_locked(cache.stream(), &cache, [&]() noexcept { caches_.flush(cache); });
-  }
+  RMM_COLD void fence_in_turn(stream_cache& cache) noexcept;
 
   /// Fences all memory freed on a known stream that is about to end.
   static void stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept
@@ -808,6 +512,372 @@ class basic_stream_ordered_heap {
   listener end_listener_{};
   graph_arena<basic_stream_ordered_heap> graphs_{*this};
 };
+
+template <class Unused>
+basic_stream_ordered_heap<Unused>::basic_stream_ordered_heap(int home)
+  : waits_{home >= 0 ? home : current_device_if_known()}
+{
+  end_listener_.stream_ends = stream_ends;
+  end_listener_.heap        = this;
+  streams_.add(end_listener_);
+  scope_guard undo{[&]() noexcept { streams_.remove(end_listener_); }};
+  graphs_.begin_to_listen();
+  undo.dismiss();
+}
+
+template <class Unused>
+basic_stream_ordered_heap<Unused>::~basic_stream_ordered_heap()
+{
+  release_blocks([](void*, std::size_t) {});
+}
+
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::try_allocate_after_local(std::size_t bytes, cuda_stream_view stream)
+{
+  // The slow path would ask for the id, too.
+  if (void* const ptr = try_allocate_nonblocking(bytes, stream, true)) { return ptr; }
+  return try_allocate_slow(bytes, stream);
+}
+
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::try_allocate_slow(std::size_t bytes, cuda_stream_view stream)
+{
+  context_scope const with_context{context_for(stream.value())};
+  bytes            = align_up(bytes, heap_granule);
+  bool const asks  = slow_path_.asks_for_captures() || caches_.asks_for_captures_of(bytes);
+  bool const asked = asks && !is_legacy_stream(stream.value());
+  capture_state capture;
+  if (asked) {
+    capture = query_capture(stream.value());
+    if (capture.is_capturing()) { return graphs_.allocate(bytes, stream.value(), capture); }
+  }
+  auto* cache = caches_.find_local(caches_.key_of(stream.value()));
+  if (cache == nullptr || !cache->is_current()) { cache = caches_.find_or_make(stream.value(), true); }
+  if (cache != nullptr && !caches_.is_large(bytes)) {
+    cache_entered const inside{*cache};
+    if (inside) {
+      if (void* const ptr = caches_.take(*cache, bytes)) { return ptr; }
+    }
+  }
+  if (!asked) {
+    capture = query_capture(stream.value());
+    if (capture.is_capturing()) { return graphs_.allocate(bytes, stream.value(), capture); }
+  }
+  bool const may_be_kept = cache != nullptr && caches_.is_large(bytes);
+  if (may_be_kept) {
+    cache_entered const inside{*cache};
+    if (inside) {
+      cache->count_large_request(bytes);
+      if (void* const ptr = cache->try_take_kept(bytes)) { return ptr; }
+    }
+  }
+  void* const ptr = search(bytes, asker::make(stream.value(), cache, capture.is_none()));
+  if (ptr != nullptr || !may_be_kept) { return ptr; }
+  cache_entered const inside{*cache};  // while no event can be recorded, the search leaves what is kept
+  return inside ? cache->try_take_kept(bytes) : nullptr;
+}
+
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::allocate_reclaimed(std::size_t bytes, cuda_stream_view stream, reclaiming how)
+{
+  context_scope const with_context{context_for(stream.value())};
+  bytes              = align_up(bytes, heap_granule);
+  auto const capture = query_capture(stream.value());
+  if (capture.is_capturing()) {
+    if (how == reclaiming::before_growth) { return nullptr; }
+    fence_live_streams();
+    {
+      detail::spinning_mutex_lock const lock{mutex_};
+      all_closed const closed{caches_};
+      free_.wait_for_events();
+    }
+    return graphs_.allocate(bytes, stream.value(), capture);
+  }
+  bool has_none = false;
+  {
+    detail::spinning_mutex_lock const lock{mutex_};
+    has_none = search_.knows_no_run_of(bytes);
+    if (has_none && (how == reclaiming::before_growth || caches_.are_many())) { return nullptr; }
+    all_closed closed{caches_};
+    if (!search_.may_have_run_of(bytes, closed)) { return nullptr; }
+  }
+  if (has_none) {
+    coalesce_caches();
+    return nullptr;
+  }
+  auto* const cache  = caches_.find_or_make(stream.value(), true);
+  auto const who     = asker::make(stream.value(), cache, capture.is_none());
+  auto const waiting = device_waits::ask();
+  fence_live_streams();
+  detail::spinning_mutex_lock const lock{mutex_};
+  return search_.allocate_fenced(bytes, who, waiting);
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::deallocate_after_local(void* ptr,
+                                                               std::size_t bytes,
+                                                               cuda_stream_view stream) noexcept
+{
+  if (!try_deallocate_nonblocking(ptr, bytes, stream)) { deallocate_slow(ptr, bytes, stream); }
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+{
+  if (!is_of_this_process()) { return; }
+  context_scope const with_context{context_for(stream.value())};
+  bytes           = align_up(bytes, heap_granule);
+  bool const asks = slow_path_.asks_for_captures() && !is_legacy_stream(stream.value());
+  address_range const range{reinterpret_cast<std::uintptr_t>(ptr), bytes};
+  if (slow_path_.has(slow_path::any) && graphs_.try_deallocate(range, stream.value(), asks)) { return; }
+  auto* cache = caches_.find_local(caches_.key_of(stream.value()));
+  if (cache == nullptr) { cache = caches_.find_or_make(stream.value(), false); }
+  bool placed = false;
+  bool due    = false;
+  if (goes_to_cache(bytes, stream.value(), cache, asks)) {
+    {
+      cache_entered const inside{*cache};
+      placed = inside && caches_.put(*cache, ptr, bytes);
+      due    = placed && (cache->is_fence_due() || caches_.has_to_flush(*cache));
+    }
+    if (!placed) {  // kept out, no host memory, or the handle names another stream now
+      cache = caches_.find_or_make(stream.value(), true);
+      detail::spinning_mutex_lock const lock{mutex_};
+      caches_.reopen(cache);
+      placed = cache != nullptr && caches_.put(*cache, ptr, bytes);
+      due    = placed && cache->is_fence_due();
+    }
+  }
+  if (due) { fence_in_turn(*cache); }
+  if (!placed && !try_keep(cache, ptr, bytes)) { free_to_store(range, stream.value(), cache); }
+  RMM_ASSERT_EXPENSIVE(!is_check_due<basic_stream_ordered_heap>(steps_between_checks) || check_invariants());
+}
+
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::add_block_and_allocate(void* block,
+                                                                std::size_t block_bytes,
+                                                                std::size_t bytes,
+                                                                cuda_stream_view stream)
+{
+  context_scope const with_context{context_for(stream.value())};
+  bytes = align_up(bytes, heap_granule);
+  RMM_ASSERT(block != nullptr && bytes <= align_down(block_bytes, heap_granule));
+  auto const begin   = reinterpret_cast<std::uintptr_t>(block);
+  auto const capture = query_capture(stream.value());
+  if (capture.is_capturing()) {
+    return graphs_.add_block_and_allocate({begin, block_bytes}, bytes, stream.value(), capture);
+  }
+  auto* const cache = bytes != 0 ? caches_.find_or_make(stream.value(), true) : nullptr;
+  auto const who    = asker::make(stream.value(), cache);
+  detail::spinning_mutex_lock const lock{mutex_};
+  auto* rest_to = &shared_.idle();
+  if (align_down(block_bytes, heap_granule) != bytes) {
+    auto* const own = shared_.find_or_make(who.identity, who.device);
+    if (own != nullptr && shared_.try_add_fence(*own, who.stream)) {
+      rest_to = own;
+    } else if (capture.is_none() &&  // else no work uses the block (see above)
+               !waits_.try_wait_for(device_waits::set_of(who.device), device_waits::ask_locked())) {
+      throw std::bad_alloc{};
+    }
+  }
+  add_block({begin, block_bytes}, bytes, *rest_to, cache);
+  return bytes != 0 ? block : nullptr;
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::extend(address_range added)
+{
+  detail::spinning_mutex_lock const lock{mutex_};
+  if (!shared_.idle().try_make_room(1)) { throw std::bad_alloc{}; }
+  blocks_.extend(added);
+  RMM_ASSERT(blocks_.holds(added));
+  shared_.idle().ranges().insert(added, 0, seams());
+  caches_.set_block_bytes(blocks_.total_bytes());
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::fence_live_streams() noexcept
+{
+  context_scope const with_context{home_device()};
+  streams_.with_known([&](pointer_bag const& known) {
+    detail::spinning_mutex_lock const lock{mutex_};
+    all_closed const closed{caches_};
+    free_.fence_alive(known);
+  });
+}
+
+template <class Unused>
+std::vector<address_range> basic_stream_ordered_heap<Unused>::free_runs(wanted_runs const& wanted)
+{
+  context_scope const with_context{home_device()};
+  detail::spinning_mutex_lock const lock{mutex_};
+  bool const by_size = wanted.edges == nullptr;
+  if (by_size && search_.knows_no_run_of(wanted.least_bytes)) { return {}; }
+  all_closed closed{caches_};
+  shared_.poll(max_value<std::size_t>);
+  if (by_size && free_.bound_of_runs() < wanted.least_bytes) { return {}; }
+  auto runs             = search_.list_pieces(wanted).runs();
+  bool const found_none = by_size && wanted.with_unfenced && runs.empty();
+  if (found_none && caches_.are_closed()) { caches_.note_no_run_of(wanted.least_bytes, closed); }
+  return runs;
+}
+
+template <class Unused>
+std::vector<address_range> basic_stream_ordered_heap<Unused>::blocks() const
+{
+  detail::spinning_mutex_lock const lock{mutex_};
+  return blocks_.all();
+}
+
+template <class Unused>
+std::vector<address_range> basic_stream_ordered_heap<Unused>::withdraw(std::vector<address_range> const& wanted,
+                                                                       leaving when,
+                                                                       cuda_stream_view waiting,
+                                                                       bool only_blocks)
+{
+  std::vector<address_range> taken;
+  if (wanted.empty()) { return taken; }
+  taken.reserve(wanted.size());
+  context_scope const with_context{home_device()};
+  detail::spinning_mutex_lock const lock{mutex_};
+  all_closed const closed{caches_};
+  capture_exemption const exemption;
+  shared_.poll(max_value<std::size_t>);
+  auto least = wanted.front().bytes;
+  for (auto const range : wanted) { least = detail::min(least, range.bytes); }
+  auto found = search_.list_pieces({align_down(least, heap_granule)});
+  auto at    = found.begin();
+  for (auto const whole : wanted) {
+    address_range const range{whole.begin, align_down(whole.bytes, heap_granule)};
+    auto const try_cut = [&]() noexcept { return (!only_blocks || blocks_.is_block(whole)) && blocks_.try_cut(range); };
+    if (!found.try_withdraw(range, at, when, waiting.value(), try_cut)) { continue; }
+    caches_.set_block_bytes(blocks_.total_bytes());
+    taken.push_back(whole);
+  }
+  RMM_ASSERT(taken.size() <= wanted.size());
+  RMM_ASSERT_EXPENSIVE(free_.check_sum());
+  return taken;
+}
+
+template <class Unused>
+bool basic_stream_ordered_heap<Unused>::wait_for_all()
+{
+  context_scope const with_context{home_device()};
+  auto const waiting = device_waits::ask();
+  detail::spinning_mutex_lock const lock{mutex_};
+  all_closed const closed{caches_};
+  return free_.try_wait_for_devices(waiting);
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::settle() noexcept
+{
+  context_scope const with_context{home_device()};
+  detail::spinning_mutex_lock const lock{mutex_};
+  shared_.poll(max_value<std::size_t>);
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::release_all(void (*release)(void* object, void* ptr, std::size_t bytes),
+                                                    void* object) noexcept
+{
+  if (!is_of_this_process()) { return; }
+  context_scope const with_context{home_device()};
+  auto const waiting = device_waits::ask();
+  // While another stream captures, the host can wait for events, but not for devices.
+  if (waiting == device_waits::permission::forbidden) { fence_live_streams(); }
+  {
+    detail::mutex_lock const lock{caches_.link().mutex};
+    caches_.link().caches = nullptr;  // threads that end leave their caches alone from now on
+  }
+  gone_heaps.fetch_add(1, std::memory_order_relaxed);
+  streams_.remove(end_listener_);
+  graphs_.end_listening();
+  {
+    capture_exemption const exemption;
+    detail::spinning_mutex_lock const lock{mutex_};
+    free_.wait_for_events();
+    if (free_.add_up().pieces != free_.add_up(false).pieces) {  // some have no event
+      static_cast<void>(free_.try_wait_for_devices(waiting));
+    }
+    caches_.clear();
+    shared_.clear();
+  }
+  graphs_.clear();
+  // Without the lock: upstream may be a heap too, which looks at what links this thread to others.
+  for (auto const block : blocks_.all()) { release(object, to_pointer(block.begin), block.bytes); }
+  blocks_.clear();
+  caches_.set_block_bytes(0);
+}
+
+template <class Unused>
+heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents) const
+{
+  heap_figures now;
+  std::vector<free_piece> pieces;
+  {
+    detail::mutex_lock const graphs_stay{graphs_.mutex()};
+    detail::spinning_mutex_lock const lock{mutex_};
+    all_closed const closed{caches_};
+    auto const free             = free_.add_up();
+    now.free_bytes              = free.bytes;
+    now.cached_bytes            = free.cached_bytes;
+    now.graph_bytes             = graphs_.bytes();
+    now.live_bytes              = static_cast<std::size_t>(caches_.live_bytes()) - now.graph_bytes;
+    now.reserved_bytes          = block_bytes();
+    now.upstream_blocks         = blocks_.all().size();
+    now.caches                  = caches_.count();
+    now.from_other_streams      = shared_.waits_for_others();
+    now.from_other_caches       = caches_.taken_from_others();
+    now.put_together            = search_.coalesced();
+    now.device_synchronizations = free_.device_synchronizations();
+    RMM_ASSERT(now.free_bytes + now.live_bytes + now.graph_bytes == blocks_.usable_bytes());  // H1
+    RMM_ASSERT(now.reserved_bytes == blocks_.total_bytes());
+    now.largest_free_bytes = free_.largest_piece();
+    if (contents != nullptr || free.pieces_elsewhere() <= most_pieces_in_figures) {
+      free_pieces runs{free_, {now.largest_free_bytes + heap_granule, nullptr, true, true}};  // only longer ones
+      for (auto const run : runs.runs()) { now.largest_free_bytes = detail::max(now.largest_free_bytes, run.bytes); }
+    }
+    if (contents != nullptr) {
+      pieces.reserve(free.pieces);
+      free_.for_each_piece([&](free_piece const& each) { pieces.push_back(each); });
+      graphs_.for_each_unused([&](address_range range) {
+        pieces.push_back({range, free_piece::place::graphs, true, 0});
+      });
+      contents->blocks = blocks_.all();
+    }
+  }
+  RMM_ASSERT(now.largest_free_bytes <= now.free_bytes && (now.largest_free_bytes != 0) == (now.free_bytes != 0));
+  if (contents != nullptr) {  // without the lock, because sorting takes longer than everything before
+    detail::sort(pieces.begin(), pieces.end(), [](free_piece const& a, free_piece const& b) {
+      return a.range.begin < b.range.begin;
+    });
+    contents->pieces = std::move(pieces);
+  }
+  return now;
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::fence_in_turn(stream_cache& cache) noexcept
+{
+  if (!is_of_this_process()) { return; }
+  context_scope const with_context{context_for(cache.stream())};
+  bool current = false;
+  {
+    cache_entered const inside{cache};
+    if (!inside) { return; }  // the next free comes here again
+    current = cache.is_current();
+    if (current) {
+      if (!caches_.fence_current(cache)) { return; }
+      caches_.count_eager_fence();
+      if (!caches_.has_to_flush(cache) && !shared_.is_behind()) { return; }
+      if (caches_.flushes_all(cache)) { cache.empty_stacks(); }  // takes long, so before the lock
+    }
+  }
+  // The handle names a new stream, which made some of these frees. No event can cover the frees of the old one.
+  if (!current) { return caches_.drop(cache); }
+  run_locked(cache.stream(), &cache, [&]() noexcept { caches_.flush(cache); });
+}
 
 using stream_ordered_heap = basic_stream_ordered_heap<void>;
 RMM_COMPILED_ONCE(basic_stream_ordered_heap<void>);

@@ -66,27 +66,10 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   /// Makes the pool record the tag (tag_scope.hpp) of each later allocation, or stop. Initially off, which costs nothing.
   ///
   /// Earlier allocations have no tag. Turning it off erases all records.
-  void track_tags(bool on = true)
-  {
-    auto const growing = lock_growth();
-    if (on == (tags_.load(std::memory_order_relaxed) != nullptr)) { return; }
-    if (on) {
-      if (!tags_made_) { tags_made_ = rmm::detail::make_owned<live_by_tag>(); }
-      tags_made_->clear();  // of what a call recorded that overlapped with turning it off
-      tags_.store(tags_made_.get(), std::memory_order_release);
-    } else {
-      tags_.store(nullptr, std::memory_order_relaxed);
-      tags_made_->clear();
-    }
-    update_slow_path();
-  }
+  void track_tags(bool on = true);
 
   /// Returns the live bytes of each tag, in descending order; empty if the pool does not track tags. O(live allocations).
-  [[nodiscard]] RMM_COLD std::vector<memory_report::holder> live_by_tag_name() const
-  {
-    auto const* const tags = tags_.load(std::memory_order_acquire);
-    return tags != nullptr ? tags->holders() : std::vector<memory_report::holder>{};
-  }
+  [[nodiscard]] RMM_COLD std::vector<memory_report::holder> live_by_tag_name() const;
 
   /// Reserves memory. Needs mr/memory_reservation.hpp. Throws logic_error if `bytes` is 0, and as allocate() does.
   [[nodiscard]] memory_reservation reserve(std::size_t bytes, cuda_stream_view stream = cuda_stream_view{});
@@ -99,7 +82,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   [[nodiscard]] recovery_order get_recovery_order() const { return ladder_.order(); }
 
   /// Sets the rungs and their order, for later allocations. Throws logic_error if a rung occurs twice, or the pool does not have it.
-  void set_recovery_order(recovery_order const& order) { ladder_.set_order(order, *this); }
+  void set_recovery_order(recovery_order const& order);
 
   /// Sets the function of recovery_rung::callback, which calls `callback(bytes, argument)` with the requested bytes. If it returns true,
   /// the pool tries again from the first rung on. The type is any that a failure_callback_t can hold; an empty function removes it.
@@ -116,30 +99,19 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   /// Makes each call ask the driver whether its stream captures a CUDA graph, to detect captures without a capture_scope. Costs about
   /// 20 ns a call. If it is off, only calls that the thread's own cache cannot serve ask. Initially on in files compiled without NDEBUG.
   /// A reservation has the setting that the pool has when it is made.
-  void set_check_capture(bool on) noexcept
-  {
-    auto const growing = lock_growth();
-    heap_.set_checks_captures(on);
-    set_check_capture_of_parts(on);
-  }
+  void set_check_capture(bool on) noexcept;
 
   /// Whether each call asks the driver for captures; see set_check_capture().
   [[nodiscard]] bool check_capture() const noexcept final { return heap_.checks_captures(); }
 
   /// Allocates from the thread's own cache of `stream`; see immediate_resource. Returns null if RMM_NVTX is defined, because tools have to
   /// see each call.
-  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes, rmm::detail::identified_stream stream) noexcept final
-  {
-    return tools_look_on ? nullptr : heap_.try_allocate_nonblocking(bytes, stream);
-  }
+  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes, rmm::detail::identified_stream stream) noexcept final;
 
   /// Frees to the thread's own cache of `stream`. Returns false if RMM_NVTX is defined.
   [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
                                                 std::size_t bytes,
-                                                rmm::detail::identified_stream stream) noexcept final
-  {
-    return !tools_look_on && heap_.try_deallocate_nonblocking(ptr, bytes, stream);
-  }
+                                                rmm::detail::identified_stream stream) noexcept final;
 
  protected:
   using growing_pool = basic_growing_pool;  // the name of the base class in derived classes
@@ -160,7 +132,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     return made.finish();
   }
 
-  explicit basic_growing_pool(recovery_order const& order, int home = -1) : suballocator{order, home} {}
+  explicit basic_growing_pool(recovery_order const& order, int home = -1);
   ~basic_growing_pool() override = default;
 
   /// Takes the growth mutex: no allocation grows the pool while the lock is held. Taken before the heap's lock.
@@ -192,17 +164,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   [[nodiscard]] bool is_suspended() const noexcept { return suspended_.load(std::memory_order_acquire); }
 
   /// Throws logic_error unless both sizes are multiples of 256, and the initial one is not above the maximum.
-  static void check_sizes(std::size_t initial, std::optional<std::size_t> maximum)
-  {
-    RMM_EXPECTS(is_aligned(initial, CUDA_ALLOCATION_ALIGNMENT),
-                "Initial pool size required to be a multiple of 256 bytes, but is " + std::to_string(initial));
-    RMM_EXPECTS(
-      is_aligned(maximum.value_or(0), CUDA_ALLOCATION_ALIGNMENT),
-      "Maximum pool size required to be a multiple of 256 bytes, but is " + std::to_string(maximum.value_or(0)));
-    RMM_EXPECTS(initial <= maximum.value_or(initial),
-                "Initial pool size exceeds the maximum pool size: " + std::to_string(initial) +
-                  " bytes instead of at most " + std::to_string(maximum.value_or(0)));
-  }
+  static void check_sizes(std::size_t initial, std::optional<std::size_t> maximum);
 
   /// Takes the first `bytes` bytes, possibly 0, from a block_source or a memory_source. Throws out_of_memory with refusal_text().
   template <class Source>
@@ -213,16 +175,11 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     memory_report known;
     known.device_figures = current_device_figures();
     source.describe(known);
-    auto const device = known.is_of_device ? known.device_figures : std::nullopt;
-    throw_exhausted(first, refusal_text(bytes, device, first.reason.thrown != nullptr).c_str());
+    throw_first_refused(first, known);
   }
 
   /// Adds the live bytes of each tag.
-  void describe(memory_report& report) const override
-  {
-    report.tags_tracked = tags_.load(std::memory_order_acquire) != nullptr;
-    report.holders      = live_by_tag_name();
-  }
+  void describe(memory_report& report) const override;
 
  private:
 #if defined(RMM_NVTX)
@@ -238,44 +195,17 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   /// Passes set_check_capture() on to the heaps of the parts. Requires the growth mutex.
   virtual void set_check_capture_of_parts(bool /*on*/) noexcept {}
 
-  [[nodiscard]] void* set_aside(std::size_t bytes, cuda_stream_view stream) final
-  {
-    return rmm::detail::mark_allocated(allocate_slow(bytes, stream), bytes);
-  }
+  [[nodiscard]] void* set_aside(std::size_t bytes, cuda_stream_view stream) final;
 
-  [[nodiscard]] void* try_set_aside(std::size_t bytes, cuda_stream_view stream) final
-  {
-    if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nullptr; }
-    auto& part = part_with(nullptr);
-    part.expect_not_suspended();
-    recovery_attempt climbing{bytes, stream};
-    void* const ptr = part.climb(climbing, false);
-    if (auto* const tags = tags_.load(std::memory_order_acquire); tags != nullptr && ptr != nullptr) {
-      tags->add(ptr, bytes);
-    }
-    return rmm::detail::mark_allocated(ptr, bytes);
-  }
+  [[nodiscard]] void* try_set_aside(std::size_t bytes, cuda_stream_view stream) final;
 
-  void take_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final
-  {
-    rmm::detail::mark_freed(ptr, bytes);
-    deallocate_slow(ptr, bytes, stream);
-  }
+  void take_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final;
 
   [[nodiscard]] int home_device() const noexcept final { return heap_.home_device(); }
 
-  void expect_usable(void const* block) const final
-  {
-    auto const* const part = has_parts_.load(std::memory_order_acquire) ? find_part(block) : nullptr;
-    (part != nullptr ? part : this)->expect_not_suspended();
-  }
+  void expect_usable(void const* block) const final;
 
-  [[nodiscard]] bool try_divide(rmm::detail::address_range piece, std::uintptr_t at) noexcept final
-  {
-    if (!part_with(rmm::detail::to_pointer(piece.begin)).heap_.try_divide()) { return false; }
-    if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->divide(piece, at); }
-    return true;
-  }
+  [[nodiscard]] bool try_divide(rmm::detail::address_range piece, std::uintptr_t at) noexcept final;
 
   /// Returns the result of find_part(), or the pool itself if that is null.
   [[nodiscard]] basic_growing_pool& part_with(void const* ptr) noexcept
@@ -284,11 +214,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     return part != nullptr ? *part : *this;
   }
 
-  void expect_not_suspended() const final
-  {
-    RMM_EXPECTS(!suspended_.load(std::memory_order_acquire),
-                "The pool, or its part for this tag, is paused: call resume() first");
-  }
+  void expect_not_suspended() const final;
 
   /// Sends all calls to the slow path if a part, a pause or tags have to be looked at in each call.
   void update_slow_path() noexcept
@@ -309,11 +235,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     if (ptr != nullptr && !heap_.try_deallocate_local(ptr, bytes, stream)) { deallocate_slow(ptr, bytes, stream); }
   }
 
-  [[nodiscard]] RMM_OUT_OF_LINE void* allocate_slow(std::size_t bytes, cuda_stream_view stream)
-  {
-    void* const ptr = heap_.try_allocate_nonblocking(bytes, stream, true);  // allocate_blocking() asks for the id, too
-    return ptr != nullptr ? ptr : allocate_blocking(bytes, stream);
-  }
+  [[nodiscard]] RMM_OUT_OF_LINE void* allocate_slow(std::size_t bytes, cuda_stream_view stream);
 
   [[nodiscard]] RMM_OUT_OF_LINE void* allocate_blocking(std::size_t bytes, cuda_stream_view stream)
   {
@@ -332,10 +254,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     return ptr;
   }
 
-  RMM_OUT_OF_LINE void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
-  {
-    if (!heap_.try_deallocate_nonblocking(ptr, bytes, stream)) { deallocate_blocking(ptr, bytes, stream); }
-  }
+  RMM_OUT_OF_LINE void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept;
 
   RMM_OUT_OF_LINE void deallocate_blocking(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
@@ -343,6 +262,9 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->remove(ptr); }
     part_with(ptr).heap_.deallocate_slow(ptr, bytes, stream);
   }
+
+  /// Throws out_of_memory for the first block. The report says whether the device's figures are about that memory.
+  [[noreturn]] RMM_COLD void throw_first_refused(recovery_attempt const& first, memory_report const& known);
 
   /// Returns a text that says who refused the first block: the device if its free memory is too small; else upstream if it threw, because
   /// it may have a limit of its own; else the pool.
@@ -376,6 +298,151 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   std::atomic<bool> suspended_{false};
   rmm::detail::owned_ptr<live_by_tag> tags_made_;  // kept until the end, because other threads may use it
 };
+
+template <class Unused>
+void basic_growing_pool<Unused>::track_tags(bool on)
+{
+  auto const growing = lock_growth();
+  if (on == (tags_.load(std::memory_order_relaxed) != nullptr)) { return; }
+  if (on) {
+    if (!tags_made_) { tags_made_ = rmm::detail::make_owned<live_by_tag>(); }
+    tags_made_->clear();  // of what a call recorded that overlapped with turning it off
+    tags_.store(tags_made_.get(), std::memory_order_release);
+  } else {
+    tags_.store(nullptr, std::memory_order_relaxed);
+    tags_made_->clear();
+  }
+  update_slow_path();
+}
+
+template <class Unused>
+std::vector<memory_report::holder> basic_growing_pool<Unused>::live_by_tag_name() const
+{
+  auto const* const tags = tags_.load(std::memory_order_acquire);
+  return tags != nullptr ? tags->holders() : std::vector<memory_report::holder>{};
+}
+
+template <class Unused>
+void basic_growing_pool<Unused>::set_recovery_order(recovery_order const& order)
+{
+  ladder_.set_order(order, *this);
+}
+
+template <class Unused>
+void basic_growing_pool<Unused>::set_check_capture(bool on) noexcept
+{
+  auto const growing = lock_growth();
+  heap_.set_checks_captures(on);
+  set_check_capture_of_parts(on);
+}
+
+template <class Unused>
+void* basic_growing_pool<Unused>::try_allocate_nonblocking(std::size_t bytes,
+                                                           rmm::detail::identified_stream stream) noexcept
+{
+  return tools_look_on ? nullptr : heap_.try_allocate_nonblocking(bytes, stream);
+}
+
+template <class Unused>
+bool basic_growing_pool<Unused>::try_deallocate_nonblocking(void* ptr,
+                                                            std::size_t bytes,
+                                                            rmm::detail::identified_stream stream) noexcept
+{
+  return !tools_look_on && heap_.try_deallocate_nonblocking(ptr, bytes, stream);
+}
+
+template <class Unused>
+basic_growing_pool<Unused>::basic_growing_pool(recovery_order const& order, int home) : suballocator{order, home}
+{}
+
+template <class Unused>
+void basic_growing_pool<Unused>::check_sizes(std::size_t initial, std::optional<std::size_t> maximum)
+{
+  RMM_EXPECTS(is_aligned(initial, CUDA_ALLOCATION_ALIGNMENT),
+              "Initial pool size required to be a multiple of 256 bytes, but is " + std::to_string(initial));
+  RMM_EXPECTS(
+    is_aligned(maximum.value_or(0), CUDA_ALLOCATION_ALIGNMENT),
+    "Maximum pool size required to be a multiple of 256 bytes, but is " + std::to_string(maximum.value_or(0)));
+  RMM_EXPECTS(initial <= maximum.value_or(initial),
+              "Initial pool size exceeds the maximum pool size: " + std::to_string(initial) +
+                " bytes instead of at most " + std::to_string(maximum.value_or(0)));
+}
+
+template <class Unused>
+void basic_growing_pool<Unused>::describe(memory_report& report) const
+{
+  report.tags_tracked = tags_.load(std::memory_order_acquire) != nullptr;
+  report.holders      = live_by_tag_name();
+}
+
+template <class Unused>
+void* basic_growing_pool<Unused>::set_aside(std::size_t bytes, cuda_stream_view stream)
+{
+  return rmm::detail::mark_allocated(allocate_slow(bytes, stream), bytes);
+}
+
+template <class Unused>
+void* basic_growing_pool<Unused>::try_set_aside(std::size_t bytes, cuda_stream_view stream)
+{
+  if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nullptr; }
+  auto& part = part_with(nullptr);
+  part.expect_not_suspended();
+  recovery_attempt climbing{bytes, stream};
+  void* const ptr = part.climb(climbing, false);
+  if (auto* const tags = tags_.load(std::memory_order_acquire); tags != nullptr && ptr != nullptr) {
+    tags->add(ptr, bytes);
+  }
+  return rmm::detail::mark_allocated(ptr, bytes);
+}
+
+template <class Unused>
+void basic_growing_pool<Unused>::take_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+{
+  rmm::detail::mark_freed(ptr, bytes);
+  deallocate_slow(ptr, bytes, stream);
+}
+
+template <class Unused>
+void basic_growing_pool<Unused>::expect_usable(void const* block) const
+{
+  auto const* const part = has_parts_.load(std::memory_order_acquire) ? find_part(block) : nullptr;
+  (part != nullptr ? part : this)->expect_not_suspended();
+}
+
+template <class Unused>
+bool basic_growing_pool<Unused>::try_divide(rmm::detail::address_range piece, std::uintptr_t at) noexcept
+{
+  if (!part_with(rmm::detail::to_pointer(piece.begin)).heap_.try_divide()) { return false; }
+  if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->divide(piece, at); }
+  return true;
+}
+
+template <class Unused>
+void basic_growing_pool<Unused>::expect_not_suspended() const
+{
+  RMM_EXPECTS(!suspended_.load(std::memory_order_acquire),
+              "The pool, or its part for this tag, is paused: call resume() first");
+}
+
+template <class Unused>
+void* basic_growing_pool<Unused>::allocate_slow(std::size_t bytes, cuda_stream_view stream)
+{
+  void* const ptr = heap_.try_allocate_nonblocking(bytes, stream, true);  // allocate_blocking() asks for the id, too
+  return ptr != nullptr ? ptr : allocate_blocking(bytes, stream);
+}
+
+template <class Unused>
+void basic_growing_pool<Unused>::deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+{
+  if (!heap_.try_deallocate_nonblocking(ptr, bytes, stream)) { deallocate_blocking(ptr, bytes, stream); }
+}
+
+template <class Unused>
+void basic_growing_pool<Unused>::throw_first_refused(recovery_attempt const& first, memory_report const& known)
+{
+  auto const device = known.is_of_device ? known.device_figures : std::nullopt;
+  this->throw_exhausted(first, refusal_text(first.asked, device, first.reason.thrown != nullptr).c_str());
+}
 
 using growing_pool = basic_growing_pool<void>;
 RMM_COMPILED_ONCE(basic_growing_pool<void>);

@@ -52,10 +52,7 @@ class basic_suballocator : public device_memory_resource {
   {
     heap_.set_checks_captures(rmm::detail::check_capture_by_default);
   }
-  ~basic_suballocator() override
-  {
-    if (heap_.is_of_this_process()) { heap_.~basic_stream_ordered_heap(); }
-  }
+  ~basic_suballocator() override;
 
   template <class Maker>
   void add_to(Maker& made, typename Maker::view how) const
@@ -69,23 +66,11 @@ class basic_suballocator : public device_memory_resource {
   [[nodiscard]] RMM_COLD void* climb(recovery_rungs& rungs,
                                      recovery_attempt& climbing,
                                      std::size_t bytes,
-                                     bool ask = true)
-  {
-    rmm::detail::context_scope const with_context{heap_.context_for(climbing.stream.value())};
-    return ladder_.climb(heap_, rungs, climbing, bytes, ask);
-  }
+                                     bool ask = true);
 
   /// Throws out_of_memory with a report; without one if host memory runs out. The text begins with `what`.
   [[noreturn]] RMM_COLD void throw_exhausted(recovery_attempt const& failed,
-                                             char const* what = "Maximum pool size exceeded")
-  {
-    ladder_.throw_exhausted(failed, what, [&] {
-      auto report          = report_of(failed, heap_);
-      report.pool.recovery = ladder_.figures();
-      describe(report);
-      return report;
-    });
-  }
+                                             char const* what = "Maximum pool size exceeded");
 
   /// Adds the derived class's own figures to the report of a failure. Called without locks.
   virtual void describe(memory_report& /*report*/) const {}
@@ -96,13 +81,40 @@ class basic_suballocator : public device_memory_resource {
   recovery_ladder ladder_;
 
  private:
-  [[nodiscard]] RMM_COLD heap_figures figures_with(rmm::detail::heap_contents* contents) const
-  {
-    auto now     = heap_.figures(contents);
-    now.recovery = ladder_.figures();
-    return now;
-  }
+  [[nodiscard]] RMM_COLD heap_figures figures_with(rmm::detail::heap_contents* contents) const;
 };
+
+template <class Unused>
+basic_suballocator<Unused>::~basic_suballocator()
+{
+  if (heap_.is_of_this_process()) { heap_.~basic_stream_ordered_heap(); }
+}
+
+template <class Unused>
+void* basic_suballocator<Unused>::climb(recovery_rungs& rungs, recovery_attempt& climbing, std::size_t bytes, bool ask)
+{
+  rmm::detail::context_scope const with_context{heap_.context_for(climbing.stream.value())};
+  return ladder_.climb(heap_, rungs, climbing, bytes, ask);
+}
+
+template <class Unused>
+void basic_suballocator<Unused>::throw_exhausted(recovery_attempt const& failed, char const* what)
+{
+  ladder_.throw_exhausted(failed, what, [&] {
+    auto report          = report_of(failed, heap_);
+    report.pool.recovery = ladder_.figures();
+    describe(report);
+    return report;
+  });
+}
+
+template <class Unused>
+heap_figures basic_suballocator<Unused>::figures_with(rmm::detail::heap_contents* contents) const
+{
+  auto now     = heap_.figures(contents);
+  now.recovery = ladder_.figures();
+  return now;
+}
 
 using suballocator = basic_suballocator<void>;
 RMM_COMPILED_ONCE(basic_suballocator<void>);
