@@ -119,6 +119,14 @@ function(rmm_use_compiled_engine target)
   endif()
 endfunction()
 
+# rmm_unite_tool(<target>): with RMM_UNITE_TOOLS, compiles the target as one file, with -O1.
+function(rmm_unite_tool target)
+  if(RMM_UNITE_TOOLS)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  endif()
+endfunction()
+
 # Programs and their modules are installed two folders below bin, and find the package's libraries from there. If
 # CMAKE_INSTALL_RPATH is set, it is used instead.
 macro(rmm_set_program_rpath)
