@@ -65,23 +65,18 @@ class csv_log_adaptor final : public logging_adaptor<csv_log_adaptor, device_mem
   return name.insert(ends ? dot : name.size(), ".dev" + std::to_string(device));
 }
 
-/// Makes the resource of a configuration and all that it is made over, on the current device.
-class resource_maker {
+/// Makes the resource of a configuration and all that it is made over, on the current device. A template, so that a program with several
+/// files that include it can compile the classes of all resources in one of them: the others define RMM_COMPILED_RESOURCES.
+template <class Unused>
+class basic_resource_maker {
  public:
   using layer_list = std::vector<std::unique_ptr<device_memory_resource>>;
 
   /// Adds the layers to `layers`, the innermost first, and sentences to `explanation`.
-  resource_maker(layer_list& layers, std::string& explanation) : layers_{layers}, explanation_{explanation} {}
+  basic_resource_maker(layer_list& layers, std::string& explanation) : layers_{layers}, explanation_{explanation} {}
 
   /// Returns the outermost layer.
-  RMM_COLD device_memory_resource* make(resource_configuration const& configuration)
-  {
-    device_memory_resource* upstream = nullptr;
-    if (auto const below = configuration.upstream()) { upstream = make(*below); }
-    make_resource(configuration, upstream);
-    put_on_adaptors(configuration);
-    return layers_.back().get();
-  }
+  RMM_COLD device_memory_resource* make(resource_configuration const& configuration);
 
  private:
   template <class Resource, class... Args>
@@ -233,6 +228,21 @@ class resource_maker {
   layer_list& layers_;
   std::string& explanation_;
 };
+
+template <class Unused>
+device_memory_resource* basic_resource_maker<Unused>::make(resource_configuration const& configuration)
+{
+  device_memory_resource* upstream = nullptr;
+  if (auto const below = configuration.upstream()) { upstream = make(*below); }
+  make_resource(configuration, upstream);
+  put_on_adaptors(configuration);
+  return layers_.back().get();
+}
+
+using resource_maker = basic_resource_maker<void>;
+#if defined(RMM_COMPILED_RESOURCES)
+extern template class basic_resource_maker<void>;
+#endif
 
 }  // namespace detail
 

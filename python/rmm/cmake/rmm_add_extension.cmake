@@ -39,16 +39,31 @@ if(RMM_CYTHON_WARNINGS_ARE_ERRORS)
 endif()
 
 add_library(rmm_python SHARED)
-target_compile_features(rmm_python PRIVATE cxx_std_17)
-target_compile_definitions(
-  rmm_python PRIVATE RMM_WITHOUT_SPDLOG "RMM_LOG_ACTIVE_LEVEL=RMM_LOG_LEVEL_${RMM_LOGGING_LEVEL}" ${rmm_python_definitions})
-target_include_directories(rmm_python PRIVATE "${rmm_python_root}/rmm")
-target_compile_options(rmm_python PRIVATE -fno-semantic-interposition)
+target_compile_definitions(rmm_python PRIVATE ${rmm_python_definitions} RMM_COMPILED_RESOURCES)
+
+# The engine and all resources, compiled once for the extension modules and rmm-trace.
+add_library(rmm_python_engine OBJECT rmm/librmm/_innermost_resource.cpp rmm/pylibrmm/memory_resource/_makers.cpp)
+set_target_properties(rmm_python_engine PROPERTIES CXX_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON UNITY_BUILD ON)
+set_property(SOURCE "${rmm_repository}/cmake/rmm_compiled.cpp" "${CMAKE_CURRENT_SOURCE_DIR}/cpp/cmake/rmm_compiled.cpp"
+             PROPERTY SKIP_UNITY_BUILD_INCLUSION ON) # so that two processors can share the work
+target_link_libraries(rmm_python_engine PRIVATE rmm::rmm_compiled)
+foreach(target IN ITEMS rmm_python rmm_python_engine)
+  target_compile_features(${target} PRIVATE cxx_std_17)
+  target_compile_definitions(${target} PRIVATE RMM_COMPILED RMM_WITHOUT_SPDLOG "RMM_LOG_ACTIVE_LEVEL=RMM_LOG_LEVEL_${RMM_LOGGING_LEVEL}")
+  target_include_directories(${target} PRIVATE "${rmm_python_root}/rmm")
+  target_compile_options(${target} PRIVATE -fno-semantic-interposition)
+  target_link_libraries(${target} PRIVATE $<TARGET_NAME_IF_EXISTS:rmm_late_passes>)
+endforeach()
+target_sources(rmm_python PRIVATE $<TARGET_OBJECTS:rmm_python_engine>)
+if(TARGET rmm-trace)
+  target_sources(rmm-trace PRIVATE $<TARGET_OBJECTS:rmm_python_engine>)
+  target_compile_definitions(rmm-trace PRIVATE RMM_COMPILED RMM_COMPILED_RESOURCES)
+endif()
 if(RMM_CUDA_BACKEND STREQUAL "sim")
   set_target_properties(rmm_python PROPERTIES RMM_LINK_SIMULATOR ON)
   target_link_libraries(rmm_python PRIVATE rmm_cudart_sim)
 endif()
-target_link_libraries(rmm_python PRIVATE rmm::rmm_compiled Python::Module $<TARGET_NAME_IF_EXISTS:rmm_late_passes>)
+target_link_libraries(rmm_python PRIVATE rmm::rmm Python::Module)
 # Debian's pyconfig.h includes the one of the target machine, which is not installed when cross-compiling. On machines of 64 bits, these
 # files do not differ in what the stable ABI needs.
 if(CMAKE_CROSSCOMPILING)
@@ -97,8 +112,8 @@ function(rmm_add_alias module suffix)
   install(TARGETS ${target} LIBRARY DESTINATION "${folder}")
 endfunction()
 
-# rmm_add_extension(<package.module>): compiles the Cython file of that module, with signatures in its docstrings. Cython gets relative
-# paths, because tracebacks show them.
+# rmm_add_extension(<package.module> [<option>...]): compiles the Cython file of that module, with signatures in its docstrings and with
+# these options of the compiler. Cython gets relative paths, because tracebacks show them.
 function(rmm_add_extension module)
   string(REPLACE "." "/" path "${module}")
   set(pyx "${rmm_python_root}/${path}.pyx")
@@ -114,6 +129,7 @@ function(rmm_add_extension module)
     WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}"
     VERBATIM)
   target_sources(rmm_python PRIVATE "${cpp}")
+  set_property(SOURCE "${cpp}" PROPERTY COMPILE_OPTIONS ${ARGN})
   # Cython writes this function without `static`, into each module that uses it.
   string(MAKE_C_IDENTIFIER "${module}" prefix)
   set_property(

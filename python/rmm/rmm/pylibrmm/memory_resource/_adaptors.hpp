@@ -9,15 +9,43 @@
 
 #include <Python.h>
 
+#include <rmm/mr/aligned_resource_adaptor.hpp>
+#include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/guard_resource_adaptor.hpp>
+#include <rmm/mr/limiting_resource_adaptor.hpp>
+#include <rmm/mr/logging_resource_adaptor.hpp>
+#include <rmm/mr/prefetch_resource_adaptor.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
+#include <rmm/mr/thread_safe_resource_adaptor.hpp>
 #include <rmm/mr/trace_resource_adaptor.hpp>
+#include <rmm/mr/tracking_resource_adaptor.hpp>
 
 #include <cstddef>
 #include <memory>
 #include <string>
 
 namespace rmm_python {
+
+/// make_resource_over() and make_immediate_over() for the adaptors that are compiled in _makers.cpp.
+extern template resource_ptr make_resource_over<rmm::mr::aligned_resource_adaptor>(resource_ptr const&,
+                                                                                   std::size_t const&,
+                                                                                   std::size_t const&);
+extern template resource_ptr make_resource_over<rmm::mr::guard_resource_adaptor>(resource_ptr const&,
+                                                                                 rmm::mr::guard_options const&);
+extern template resource_ptr make_resource_over<rmm::mr::logging_resource_adaptor>(resource_ptr const&,
+                                                                                   std::string const&);
+extern template resource_ptr make_resource_over<rmm::mr::prefetch_resource_adaptor>(resource_ptr const&);
+extern template resource_ptr make_resource_over<rmm::mr::thread_safe_resource_adaptor>(resource_ptr const&);
+extern template resource_ptr make_resource_over<rmm::mr::trace_resource_adaptor>(resource_ptr const&,
+                                                                                 rmm::mr::trace_options const&);
+extern template resource_ptr make_resource_over<rmm::mr::tracking_resource_adaptor>(resource_ptr const&,
+                                                                                    bool const&,
+                                                                                    rmm::mr::leak_report const&);
+extern template resource_ptr make_immediate_over<rmm::mr::limiting_resource_adaptor>(
+  resource_ptr const&, rmm::mr::detail::immediate_resource*, rmm::mr::detail::immediate_resource*&, std::size_t const&);
+extern template resource_ptr make_immediate_over<rmm::mr::statistics_resource_adaptor>(
+  resource_ptr const&, rmm::mr::detail::immediate_resource*, rmm::mr::detail::immediate_resource*&);
 
 /// Makes a trace adaptor with the options of the environment, and with `file` if that is not empty.
 [[nodiscard]] inline resource_ptr make_trace(resource_ptr const& upstream, std::string const& file)

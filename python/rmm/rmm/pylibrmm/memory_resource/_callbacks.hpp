@@ -25,6 +25,15 @@
 
 namespace rmm_python {
 
+/// Adaptors that are compiled in _makers.cpp.
+extern template resource_ptr make_resource_over<rmm::mr::failure_callback_resource_adaptor>(
+  resource_ptr const&, rmm::mr::failure_callback_t const&, void* const&);
+extern template resource_ptr make_immediate_over<rmm::mr::spill_resource_adaptor>(resource_ptr const&,
+                                                                                  rmm::mr::detail::immediate_resource*,
+                                                                                  rmm::mr::detail::immediate_resource*&,
+                                                                                  rmm::mr::spill_hook_t const&,
+                                                                                  rmm::mr::spill_options const&);
+
 /// Functions that take the GIL, call Python, and do not throw.
 using python_allocate   = void* (*)(lent_callables& lent, std::size_t bytes, cudaStream_t stream, python_error& error);
 using python_deallocate = void (*)(lent_callables& lent, void* ptr, std::size_t bytes, cudaStream_t stream);
