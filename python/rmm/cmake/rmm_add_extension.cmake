@@ -112,8 +112,8 @@ function(rmm_add_alias module suffix)
   install(TARGETS ${target} LIBRARY DESTINATION "${folder}")
 endfunction()
 
-# rmm_add_extension(<package.module> [<option>...]): compiles the Cython file of that module, with signatures in its docstrings and with
-# these options of the compiler. Cython gets relative paths, because tracebacks show them.
+# rmm_add_extension(<package.module> [<option>]): compiles the Cython file of that module, with signatures in its docstrings and, in
+# releases, with that option of the compiler. Cython gets relative paths, because tracebacks show them.
 function(rmm_add_extension module)
   string(REPLACE "." "/" path "${module}")
   set(pyx "${rmm_python_root}/${path}.pyx")
@@ -129,7 +129,7 @@ function(rmm_add_extension module)
     WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}"
     VERBATIM)
   target_sources(rmm_python PRIVATE "${cpp}")
-  set_property(SOURCE "${cpp}" PROPERTY COMPILE_OPTIONS ${ARGN})
+  set_property(SOURCE "${cpp}" PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:${ARGN}>)
   # Cython writes this function without `static`, into each module that uses it.
   string(MAKE_C_IDENTIFIER "${module}" prefix)
   set_property(
