@@ -24,7 +24,8 @@
 
 /// `RMM_COMPILED_ONCE(specialization)`: in files compiled with RMM_COMPILED, leaves the members of a specialization of a class template to
 /// cmake/rmm_compiled.cpp. The target rmm::rmm_compiled adds that file to the program. Files with expensive assertions compile the members
-/// themselves, because other files may lack these assertions.
+/// themselves, because other files may lack these assertions. Members that are defined in the class are compiled all the same, because g++
+/// may inline them. Virtual ones are compiled even if nobody calls them. So define slow ones after the class.
 #if defined(RMM_COMPILED) && !defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
 #define RMM_COMPILED_ONCE(...) extern template class __VA_ARGS__
 #else
