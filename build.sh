@@ -744,7 +744,7 @@ count_of_turns() {
 }
 
 # Every commit takes one turn, because all of them are hours: with an even count of commits a sanitizer, with an odd count the next
-# combination, the coverage, or a part of the tests on 64-bit Arm.
+# combination, the coverage, a part of the tests on 64-bit Arm, or the wheels.
 run_next_turn() {
   local combination combinations count
   count="$(count_of_turns)"
@@ -752,11 +752,12 @@ run_next_turn() {
     0) run_asan "asan in turn"; return ;;
     2) run_tsan "tsan in turn"; return ;;
   esac
-  mapfile -t combinations < <(compiler_combinations; cuda_combinations; echo coverage; echo aarch64)
+  mapfile -t combinations < <(compiler_combinations; cuda_combinations; echo coverage; echo aarch64; echo wheels)
   combination="${combinations[count / 2 % ${#combinations[@]}]}"
   case "$combination" in
     coverage) run_coverage ;;
     aarch64) run_aarch64 "$((count / 2 / ${#combinations[@]}))" ;;
+    wheels) run_wheels ;;
     *) run_combination "$combination" ;;
   esac
 }
@@ -1091,6 +1092,26 @@ make_wheels() {
     if [[ $machine == "$(uname -m)" ]]; then try_wheel "$machine" || return 1; fi
   done
   ls -l "$BUILD_DIR/wheel/dist"
+}
+
+# Makes the wheels as a suite, in which each of them is a test.
+run_wheels() {
+  local machine begin=$SECONDS status=passed folder="$BUILD_DIR/wheel/reports" WHEEL_MACHINES="$WHEEL_MACHINES"
+  for machine in $WHEEL_MACHINES; do
+    if ! command -v "$(compiler_for "$machine")" >/dev/null; then install_now "$(compiler_package_for "$machine")"; fi
+    if ! command -v "$(compiler_for "$machine")" >/dev/null; then
+      say "Left out: there is no compiler for $machine (apt-get install $(compiler_package_for "$machine"))."
+      LEFT_OUT+=("wheel-$machine")
+      WHEEL_MACHINES="${WHEEL_MACHINES//$machine/}"
+    fi
+  done
+  make_wheels || status=failed
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  for machine in $WHEEL_MACHINES; do
+    if compgen -G "$BUILD_DIR/wheel/dist/*_$machine.whl" >/dev/null; then echo "<testcase name='wheel $machine' status='run'/>"; fi
+  done | { echo '<testsuite>' && cat && echo '</testsuite>'; } >"$folder/ctest.junit"
+  SUITES+=("wheels in turn|$status|$((SECONDS - begin))|$folder")
 }
 
 # Folder of the CUDA runtime that a build links.
