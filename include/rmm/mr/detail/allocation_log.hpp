@@ -4,7 +4,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/log_time.hpp>
-#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/spinning_mutex.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -62,12 +62,13 @@ class allocation_log {
     text.add(",0x");
     text.add(reinterpret_cast<std::size_t>(stream.value()), 16);
     text.add("\n");
-    try {
-      rmm::detail::mutex_lock const lock{mutex_};
+    mutex_.run([&]() noexcept {
       row::put_time(time, rmm::detail::wall_clock::now());
-      write(text.view());
-    } catch (...) {  // the row is lost: see the class
-    }
+      try {
+        write(text.view());
+      } catch (...) {  // the row is lost: see the class
+      }
+    });
   }
 
   void flush()
@@ -139,7 +140,8 @@ class allocation_log {
 
   sink_list sinks_;
   bool auto_flush_;
-  rmm::detail::mutex mutex_;  // held from reading the clock to writing, so that rows are in the order of their times
+  // Held from reading the clock to writing, so that rows are in the order of their times.
+  rmm::detail::spinning_mutex mutex_;
 };
 
 }  // namespace detail
