@@ -440,9 +440,28 @@ TEST_F(ElasticPool, MapsALargeRequestWithFewCalls)
   EXPECT_EQ(pool.release_unused(), bytes + bytes / 128);
 }
 
+TEST_F(ElasticPool, MapsSmallerChunksOnceItHoldsMoreThanHalfOfItsMaximum)
+{
+  elastic_pool_memory_resource pool{0, 4352 * MiB};
+  constexpr auto bytes = 1024 * MiB;
+  std::vector<void*> blocks;
+  std::vector<std::uint64_t> calls;
+  for (int i = 0; i < 4; ++i) {
+    auto const before = cudasim::calls("cuMemMap");
+    blocks.push_back(pool.allocate(bytes, stream));
+    calls.push_back(cudasim::calls("cuMemMap") - before);
+  }
+  EXPECT_LE(calls[0], 36U);
+  EXPECT_LE(calls[1], 44U);
+  EXPECT_GE(calls[2], 120U);
+  EXPECT_GE(calls[3], 110U);  // growth before has taken some in advance
+  for (void* const block : blocks) { pool.deallocate(block, bytes, stream); }
+}
+
 TEST_F(ElasticPool, MovesPartOfALargeChunk)
 {
-  constexpr auto large = 1024 * MiB;
+  constexpr auto large = 4096 * MiB;
+  constexpr auto part  = large / 2 + 28 * MiB;
   auto const before    = free_on_device();
   elastic_pool_memory_resource pool{0, large + 64 * MiB};
   void* const all  = pool.allocate(large, stream);  // has chunks of 32 MiB
@@ -451,11 +470,11 @@ TEST_F(ElasticPool, MovesPartOfALargeChunk)
   void* const low  = pool.allocate(large / 2, stream);
   void* const wall = pool.allocate(8 * MiB, stream);
   pool.deallocate(low, large / 2, stream);
-  void* const moved = pool.allocate(540 * MiB, stream);  // 17 chunks, with 4 MiB more than needed
+  void* const moved = pool.allocate(part, stream);  // 65 chunks, with 4 MiB more than needed
   EXPECT_EQ(pool.pool_size(), large + 60 * MiB);
   EXPECT_EQ(before - free_on_device(), large + 60 * MiB);
   EXPECT_EQ(pool.mapped_bytes(), large + 60 * MiB);
-  pool.deallocate(moved, 540 * MiB, stream);
+  pool.deallocate(moved, part, stream);
   pool.deallocate(wall, 8 * MiB, stream);
   pool.deallocate(kept, 64 * MiB, stream);
   stream.synchronize();

@@ -247,10 +247,11 @@ class chunk_source final : public memory_source {
   static constexpr std::size_t most_growth_in_hand = std::size_t{256} << 20;  // ... up to this
   static constexpr std::size_t worth_asking        = std::size_t{64}
                                               << 20;  // from here on the device is asked how much it has
-  static constexpr std::size_t largest_chunk      = std::size_t{1} << 30;
-  static constexpr std::size_t chunks_per_request = 32;                     // at least, where it is large enough
-  static constexpr std::size_t largest_new_chunk  = std::size_t{64} << 20;  // unless chunk_bytes is larger
-  static constexpr int most_turns                 = 8;
+  static constexpr std::size_t largest_chunk              = std::size_t{1} << 30;
+  static constexpr std::size_t chunks_per_request         = 32;  // at least, where it is large enough
+  static constexpr std::size_t chunks_per_request_if_full = 128;
+  static constexpr std::size_t largest_new_chunk          = std::size_t{64} << 20;  // unless chunk_bytes is larger
+  static constexpr int most_turns                         = 8;
 
   /// The data that a source shares with its parts.
   struct bounds {
@@ -496,12 +497,16 @@ class chunk_source final : public memory_source {
   }
 
   /// Returns the size of new chunks for a request. The driver takes as long for a large chunk as for a small one, but a chunk cannot
-  /// move while one byte of it is in use. So the chunks are small beside the block that they are made for.
+  /// move while one byte of it is in use. So the chunks are small beside the block that they are made for, and smaller if the pool will
+  /// hold more than half of its maximum: then it will have to move chunks.
   [[nodiscard]] std::size_t largest_chunk_for(std::size_t bytes) const noexcept
   {
     if (physical_.descriptors || physical_.fabric) { return chunk_bytes_; }  // exported_chunks have one size
-    auto size = chunk_bytes_;
-    while (size < largest_new_chunk && 2 * size <= bytes / chunks_per_request) { size *= 2; }
+    auto const& budget      = bounds_->budget;
+    bool const will_be_full = maximum_bytes_ && budget.used() + bytes > budget.limit() / 2;
+    auto const chunks       = will_be_full ? chunks_per_request_if_full : chunks_per_request;
+    auto size               = chunk_bytes_;
+    while (size < largest_new_chunk && 2 * size <= bytes / chunks) { size *= 2; }
     return size;
   }
 
