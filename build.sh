@@ -387,6 +387,7 @@ python_environment() {
     "${pip[@]}" "${needs[@]}" || return 1
     if ! { [[ ${#more[@]} -eq 0 ]] || "${pip[@]}" "${more[@]}"; } || ! { [[ ${#lone[@]} -eq 0 ]] || "${pip[@]}" --no-deps "${lone[@]}"; }; then
       say "pip cannot get ${*:2}: the tests that need them are skipped"
+      LEFT_OUT+=(packages-beside-ours)
       return 0
     fi
     printf '%s' "$complete" >"$folder/complete"
