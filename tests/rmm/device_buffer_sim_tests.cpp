@@ -221,9 +221,7 @@ struct DeviceBufferNonblockingOnDevices : DeviceBufferNonblocking {
     start(machine);
     ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
     pool.emplace(&upstream, std::size_t{1} << 20U);
-    for (rmm::cuda_stream_view const each : {rmm::cuda_stream_view{}, stream().view()}) {
-      static_cast<void>(device_buffer{1000, each, *pool});  // the thread has a cache for it now
-    }
+    use({});
   }
 
   void TearDown() override
@@ -236,9 +234,13 @@ struct DeviceBufferNonblockingOnDevices : DeviceBufferNonblocking {
 
   rmm::cuda_stream& stream() { return stream_ ? *stream_ : stream_.emplace(); }
 
+  /// Makes the thread find a cache for the stream, until it uses one whose handle has the same hash.
+  void use(rmm::cuda_stream_view each) { static_cast<void>(device_buffer{1000, each, *pool}); }
+
   /// How often the driver is asked for the current device by the empty buffer that Python makes, its allocation and its free.
   std::uint64_t questions_about(rmm::cuda_stream_view each)
   {
+    use(each);
     auto const before = cudasim::calls("cuCtxGetDevice");
     auto const calls  = cudasim::calls("cudaGetDevice");
     device_buffer buffer{rmm::cuda_device_id{2}, each, *pool};
