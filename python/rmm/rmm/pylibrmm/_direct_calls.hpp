@@ -111,14 +111,14 @@ inline object_makers first_makers{};
   return now.new_ != first_makers.new_ || now.init != first_makers.init;
 }
 
-/// Makes calls of `cls` call `function`, unless they already call another one directly. Calls of derived classes stay as they are. Returns
-/// whether calls are direct now. Requires the GIL.
+/// Makes calls of `cls` call `function`. Calls of derived classes stay as they are. Returns whether calls are direct now. Requires the GIL.
+/// Without the stable ABI Cython may have set a direct call of its own, which passes over replaced functions; it is replaced.
 inline bool set_direct_call(PyObject* cls, direct_call function) noexcept
 {
   auto const read = reinterpret_cast<direct_call_reader>(dlsym(RTLD_DEFAULT, "PyVectorcall_Function"));
   if (read == nullptr) { return false; }
-  if (read(cls) != nullptr) { return true; }
 #ifdef Py_LIMITED_API
+  if (read(cls) != nullptr) { return true; }
   auto const offset = find_direct_call(read);
   if (offset == 0 || direct_call_at(reinterpret_cast<PyTypeObject*>(cls), offset) != nullptr) { return false; }
 #else
