@@ -53,5 +53,14 @@ namespace rmm::test {
   if (ptr == nullptr) { throw std::bad_alloc{}; }
   return ptr;
 }
+// Calls the one above, as the C++ library's does. That of AddressSanitizer does not, and operator delete must not free its memory.
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept
+{
+  try {
+    return ::operator new(bytes);
+  } catch (std::bad_alloc const&) {
+    return nullptr;
+  }
+}
 [[gnu::noinline]] void operator delete(void* ptr) noexcept { std::free(ptr); }
 [[gnu::noinline]] void operator delete(void* ptr, std::size_t) noexcept { std::free(ptr); }
