@@ -46,11 +46,11 @@ namespace detail {
 /// All caches of a heap. Finds and makes them, says how much each may keep, and moves memory between them and the shared free
 /// lists.
 ///
-/// While there is one cache, it holds everything, unless there were others a short time ago. With more caches, large blocks go past them (is_large()), and a cache that holds more
-/// than its share is flushed. While free memory is scarce, all but small blocks go past caches. Otherwise a cache would cut them from its
-/// own large ranges, which others need whole, even if a smaller range fits elsewhere. While memory is ample, caches serve larger blocks,
-/// too, without the lock: that such blocks pack worse does not matter then. A cache retires when its thread or stream ends: its memory
-/// moves to the shared free lists.
+/// While there is one cache, it holds everything, unless there were others a short time ago. With more caches, large blocks go past them
+/// (is_large()), and a cache that holds more than its share is flushed. While free memory is scarce, all but small blocks go past caches.
+/// Otherwise a cache would cut them from its own large ranges, which others need whole, even if a smaller range fits elsewhere. While
+/// memory is ample, caches serve larger blocks, too, without the lock: that such blocks pack worse does not matter then. A cache retires
+/// when its thread or stream ends: its memory moves to the shared free lists.
 ///
 /// Invariants:
 ///  S1  each cache is listed once, at its place(). Its owner finds it only while it is listed
