@@ -46,7 +46,7 @@ namespace detail {
 /// All caches of a heap. Finds and makes them, says how much each may keep, and moves memory between them and the shared free
 /// lists.
 ///
-/// While there is one cache, it holds everything, unless there were others a short time ago. With more caches, large blocks go past them
+/// While there is one cache, it holds everything, unless it is new and there were others before. With more caches, large blocks go past them
 /// (is_large()), and a cache that holds more than its share is flushed. While free memory is scarce, all but small blocks go past caches.
 /// Otherwise a cache would cut them from its own large ranges, which others need whole, even if a smaller range fits elsewhere. While
 /// memory is ample, caches serve larger blocks, too, without the lock: that such blocks pack worse does not matter then. A cache retires
@@ -424,14 +424,14 @@ class basic_cache_set {
     cache->lock().end_keeping_out();
   }
 
-  /// Moves a range of at least `bytes` bytes, if possible a larger one, from a store to a cache. If there is no other cache, and was none
-  /// in the last refills, moves all ranges, up to most_refilled. Returns false if no range is large enough, or host memory runs out.
+  /// Moves a range of at least `bytes` bytes, if possible a larger one, from a store to a cache. The only cache gets all ranges, up to
+  /// most_refilled, if may_take_all(). Returns false if no range is large enough, or host memory runs out.
   [[nodiscard]] bool refill(stream_cache& to, free_store& from, std::size_t bytes) noexcept
   {
     if (from.ranges().total_bytes() < bytes || !to.try_make_room(1)) { return false; }
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
     [[maybe_unused]] auto const all = from.ranges().total_bytes() + to.ranges().total_bytes();
-    if (may_take_all() && from.ranges().count() <= most_refilled && to.try_make_room(from.ranges().count())) {
+    if (may_take_all(to) && from.ranges().count() <= most_refilled && to.try_make_room(from.ranges().count())) {
       from.ranges().move_to(to.ranges(), limits_.seams(), most_refilled, 0);
       RMM_ASSERT(from.ranges().empty() && to.ranges().total_bytes() == all);
       return true;
@@ -708,7 +708,7 @@ class basic_cache_set {
  private:
   static constexpr std::size_t most_moved                  = shared_free_lists::most_moved;
   static constexpr std::size_t most_refilled               = 1024;  // where there is one cache
-  static constexpr std::size_t refills_after_sharing       = 64;    // by the only cache, before it takes all again
+  static constexpr std::size_t refills_of_short_threads    = 64;    // that a cache makes before it takes all
   static constexpr std::size_t stack_shortening            = 16;
   static constexpr std::size_t polls_in_passing            = 4;   // with each cache that may leave an event
   static constexpr std::size_t most_asked                  = 32;  // caches, before all are closed
@@ -779,13 +779,11 @@ class basic_cache_set {
     retired    = retire(cache, can_be_fenced, is_reached);
   }
 
-  /// Whether a refill may take all. Threads that live for a few requests are the only one in turn, and all memory would move with each.
-  [[nodiscard]] bool may_take_all() noexcept
+  /// Whether a refill of the only cache may take all. Threads that live for a few requests are the only one in turn, and all memory would
+  /// move with each. A cache that lives longer has to take all: what lies in a store would never coalesce with its own ranges.
+  [[nodiscard]] bool may_take_all(stream_cache& cache) const noexcept
   {
-    if (caches_.size() != 1) { return false; }
-    if (refills_before_all_ == 0) { return true; }
-    --refills_before_all_;
-    return false;
+    return caches_.size() == 1 && cache.count_refill() >= refills_before_all_;
   }
 
   /// Ends ample memory when a second cache comes: the first one has not noted what is live.
@@ -836,7 +834,7 @@ class basic_cache_set {
       cache->set_place(caches_.size() - 1);
       if (caches_.size() == 2) {
         end_ample();
-        refills_before_all_ = refills_after_sharing;
+        refills_before_all_ = refills_of_short_threads;
       }
       set_limits();
       undo.dismiss();
@@ -988,7 +986,7 @@ class basic_cache_set {
   // Guarded by the lock.
   alignas(64) std::vector<detail::owned_ptr<stream_cache>> caches_;
   std::size_t refill_bytes_{};
-  std::size_t refills_before_all_{};
+  std::size_t refills_before_all_{};  // 0 until there were several caches
   bool is_scarce_{false};
   bool is_plenty_{false};
   bool is_tight_{false};

@@ -114,6 +114,7 @@ class stream_cache {
   static constexpr std::size_t most_unfenced_frees = 128;
   static constexpr std::size_t most_kept_blocks    = 8;
   static constexpr std::size_t most_kept_of_sizes  = 2;  // because their sizes are frequent
+  static constexpr int most_refills_counted        = 255;
 
   /// The stream of a cache.
   struct stream_name {
@@ -401,6 +402,13 @@ class stream_cache {
 
   /// Returns how often try_take_kept() took a block since the last call.
   [[nodiscard]] std::size_t take_kept_hits() noexcept { return std::exchange(kept_hits_, std::uint8_t{0}); }
+
+  /// Counts a refill while there is no other cache. Returns the number so far, up to most_refills_counted. Called with the heap's lock.
+  [[nodiscard]] std::size_t count_refill() noexcept
+  {
+    refills_alone_ = static_cast<std::uint8_t>(detail::min(refills_alone_ + 1, most_refills_counted));
+    return static_cast<std::size_t>(refills_alone_);
+  }
 
   /// Calls take(range) for each kept block, which has a claim of the reserve. The cache keeps none of them any more.
   template <class Take>
@@ -945,6 +953,7 @@ class stream_cache {
   bool records_next_{false};
   std::uint8_t fences_while_young_;  // left, while the stream may end without notice and soon
   std::uint8_t kept_hits_{};
+  std::uint8_t refills_alone_{};
   owned_event event_;
   owned_event next_event_{nullptr};  // none until it is needed
 };

@@ -1283,6 +1283,22 @@ TEST_F(ShortThreadsSim, TakeAllMemoryOnlyIfNoneWasBesideThemLately)
   });
 }
 
+/// Else its ranges and those that lie in stores would never coalesce with each other.
+TEST_F(ShortThreadsSim, DoNotKeepAThreadThatStaysFromTakingAllMemory)
+{
+  use_in_two_threads();
+  auto const replace_in_turn = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      void* const ptr = heap.allocate(MiB, rmm::cuda_stream_legacy);
+      run_on_a_thread_that_ends([&] { heap.deallocate(ptr, MiB, rmm::cuda_stream_legacy); });
+    }
+  };
+  replace_in_turn(10);
+  EXPECT_LT(cached(), heap_size / 64);
+  replace_in_turn(100);
+  EXPECT_GT(cached(), heap_size / 2);
+}
+
 TEST_F(ShortThreadsSim, MakeNoEvents)
 {
   for (int i = 0; i < 5; ++i) { use_in_two_threads(); }
