@@ -87,13 +87,13 @@ class subject {
   subject& operator=(subject const&) = delete;
   virtual ~subject()                 = default;
 
-  /// Allocations of the test itself do not fail.
-  [[nodiscard]] static void* operator new(std::size_t bytes)
+  /// Allocations of the test itself do not fail. Not inlined, because compilers warn about pairs of new and delete that they see.
+  [[nodiscard, gnu::noinline]] static void* operator new(std::size_t bytes)
   {
     host_memory_faults::exemption const exempt;
     return ::operator new(bytes);
   }
-  static void operator delete(void* ptr) { ::operator delete(ptr); }
+  [[gnu::noinline]] static void operator delete(void* ptr) { ::operator delete(ptr); }
 
   /// Uses the object, repeatably. If it throws, it has given back all that it took.
   virtual void use() = 0;
@@ -106,6 +106,7 @@ class subject {
 struct fault_scenario {
   std::string name;
   std::function<std::unique_ptr<subject>()> make;
+  std::size_t memory_bytes{std::size_t{64} << 20U};  ///< of each device; a context takes half of 64 MiB
 };
 
 // --- what can fail
@@ -224,8 +225,8 @@ class every_fault {
   every_fault& operator=(every_fault const&) = delete;
   ~every_fault() { current_ = nullptr; }
 
-  /// Starts the machine of a scenario. Called before each.
-  std::function<void()> start_machine{[] { cudasim::reset(); }};
+  /// Starts a machine whose devices have so much memory. Called before each scenario.
+  std::function<void(std::size_t memory_bytes)> start_machine{[](std::size_t) { cudasim::reset(); }};
 
   /// The driver's name of an error, which messages use where the driver is called directly.
   std::function<std::string(cudaError_t)> name_for_driver;
@@ -240,7 +241,7 @@ class every_fault {
     scenario_         = scenario.name;
     position_         = "without a fault";
     call_             = nullptr;
-    start_machine();
+    start_machine(scenario.memory_bytes);
     run_once(
       scenario, [] { return false; }, false);  // fills what the process caches
     expect_clean(false, "after it was destroyed");
@@ -349,7 +350,7 @@ class every_fault {
     cudasim::clear_faults();
     expect_clean(call.ends_something, "after it was destroyed");
     note(std::string{call.name} + " #" + std::to_string(n), error, cudasim::faults_fired() != fired);
-    if (!cudasim::leak_report().empty()) { start_machine(); }
+    if (!cudasim::leak_report().empty()) { start_machine(scenario.memory_bytes); }
   }
 
   void fail_host_allocation(fault_scenario const& scenario, std::uint64_t n)

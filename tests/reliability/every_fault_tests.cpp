@@ -63,6 +63,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -368,6 +369,17 @@ std::vector<resource_under_test> const& resources()
 
 bool is_pool(resource_under_test const& what) { return what.is_pool; }
 
+constexpr std::size_t more_than_there_is = std::size_t{1} << 45U;
+
+/// Whether the host gives addresses without memory, as some do (vm.overcommit_memory).
+bool host_gives(std::size_t bytes)
+{
+  host_memory_faults::exemption const exempt;
+  void* volatile given = std::malloc(bytes);  // volatile: compilers may leave out a pair of calls
+  std::free(given);
+  return given != nullptr;
+}
+
 /// Whether the runtime that the tests are compiled for supports the resource.
 bool is_there(resource_under_test const& what)
 {
@@ -491,7 +503,7 @@ std::vector<way_to_use> const& uses()
        live.allocate(1000, stream);
        bool refused = false;
        try {
-         live.allocate(std::size_t{1} << 45U, stream);
+         live.allocate(more_than_there_is, stream);
        } catch (std::bad_alloc const&) {
          refused = true;
        } catch (rmm::logic_error const&) {
@@ -501,7 +513,10 @@ std::vector<way_to_use> const& uses()
        live.allocate(largest, stream);
      },
      [](resource_under_test const& what) {
-       return what.name.find("host") == std::string::npos && what.name.find("pinned") == std::string::npos;
+       auto const has      = [&](char const* part) { return what.name.find(part) != std::string::npos; };
+       bool const of_host  = has("host") || has("pinned");
+       bool const of_pages = has("system") || has("sam_headroom");
+       return !of_host && !(of_pages && host_gives(more_than_there_is));
      }},
     {"a capture",
      [](device_memory_resource& mr, std::size_t) {
@@ -770,6 +785,160 @@ class elastic_parts final : public subject {
   rmm::mr::elastic_pool_memory_resource pool_;
 };
 
+// --- pools with little free memory, and calls that meet
+
+/// Makes a pool of 512 MiB in which one block takes 86 %. So memory is scarce, and caches gather blocks of 64 to 512 KiB.
+std::shared_ptr<device_memory_resource> nearly_full_pool()
+{
+  constexpr std::size_t bytes = 440 * MiB;
+  auto pool                   = configured_resource{"pool,initial=512MiB,max=512MiB"}.share();
+  auto* const block           = pool->allocate(bytes);
+  auto const own              = [pool, block](auto*) { pool->deallocate(block, bytes); };
+  return {pool.get(), own};  // calls own() if it throws
+}
+
+constexpr std::size_t memory_of_a_large_pool = 2048 * MiB;
+
+/// Two streams whose caches gather blocks, lose them to each other, and end.
+class gathered_blocks final : public subject {
+ public:
+  explicit gathered_blocks(std::shared_ptr<device_memory_resource> pool) : pool_{std::move(pool)} {}
+
+  void use() override
+  {
+    cuda_stream const first;
+    cuda_stream const second;
+    blocks live{*pool_};
+    for (int i = 0; i < 3; ++i) {
+      for (auto const bytes : {100 * KiB, 130 * KiB, 200 * KiB, 100 * KiB}) {
+        live.allocate(bytes, first);
+        live.allocate(bytes, second);
+      }
+      while (live.size() > 2) { live.free(0); }
+      live.allocate(130 * KiB, first);  // gathered before
+      live.allocate(large, first);      // freed below, and takes along what is gathered
+      live.free_all();
+    }
+    live.allocate(100 * KiB, first);
+    on_another_thread([&] {
+      blocks own{*pool_};
+      own.allocate(100 * KiB, second);
+      own.allocate(200 * KiB, second);
+    });
+    live.free_all();
+    for (auto const& stream : {first.view(), second.view()}) {
+      live.allocate(200 * KiB, stream);
+      live.allocate(130 * KiB, stream);
+      live.free_all();
+      live.allocate(70 * MiB, stream);  // nearly all that is left, so also what both have gathered
+      live.free_all();
+    }
+  }
+
+  void check() override
+  {
+    auto const now = rmm::test::figures_of(*pool_);
+    EXPECT_EQ(now->live_bytes, 440 * MiB);
+    EXPECT_EQ(now->live_bytes + now->free_bytes, now->reserved_bytes);
+  }
+
+ private:
+  std::shared_ptr<device_memory_resource> pool_;
+};
+
+/// Two threads make the same calls at the same time. So one waits for the heap's lock, or leaves its section to the other.
+class calls_that_meet final : public subject {
+ public:
+  explicit calls_that_meet(std::shared_ptr<device_memory_resource> mr) : mr_{std::move(mr)}
+  {
+    live_before_ = rmm::test::figures_of(*mr_)->live_bytes;
+  }
+
+  void use() override
+  {
+    cuda_stream const streams[2];
+    std::array<std::exception_ptr, 2> thrown;
+    meeting point;
+    auto const run = [&](std::size_t who) {
+      try {
+        allocate_and_free(streams[who], point);
+      } catch (...) {
+        thrown[who] = std::current_exception();
+      }
+      point.leave();
+      last_errors_[who] = cudaGetLastError();
+    };
+    {
+      host_memory_faults::exemption const exempt;
+      std::thread first{run, 0};
+      std::thread second{run, 1};
+      first.join();
+      second.join();
+    }
+    EXPECT_FALSE(thrown[0] && thrown[1]) << "one fault makes both threads fail";
+    for (auto const& each : thrown) {
+      if (each) { std::rethrow_exception(each); }
+    }
+  }
+
+  void check() override
+  {
+    EXPECT_EQ(rmm::test::figures_of(*mr_)->live_bytes, live_before_);
+    for (auto const error : last_errors_) { EXPECT_EQ(error, cudaSuccess) << "a thread's last error is not cleared"; }
+  }
+
+ private:
+  /// Lets two threads go on together, until one of them leaves.
+  class meeting {
+   public:
+    void meet() noexcept
+    {
+      auto const all = arrived_.fetch_add(1) / 2 * 2 + 2;
+      for (int turn = 0; arrived_ < all && !is_over_; ++turn) {
+        if (turn > 1000) { std::this_thread::yield(); }
+      }
+    }
+    void leave() noexcept { is_over_ = true; }
+
+   private:
+    std::atomic<int> arrived_{0};
+    std::atomic<bool> is_over_{false};
+  };
+
+  void allocate_and_free(cuda_stream_view stream, meeting& point)
+  {
+    blocks live{*mr_};
+    for (int i = 0; i < 2; ++i) {
+      for (auto const bytes : {large, 100 * KiB, large / 2}) {
+        point.meet();
+        live.allocate(bytes, stream);
+      }
+      while (live.size() != 0) {
+        point.meet();
+        live.free(0);
+      }
+    }
+  }
+
+  std::shared_ptr<device_memory_resource> mr_;
+  std::size_t live_before_{};
+  std::array<cudaError_t, 2> last_errors_{};
+};
+
+void add_scenarios_of_large_pools(std::vector<fault_scenario>& all)
+{
+  all.push_back({"blocks that are gathered",
+                 [] { return std::make_unique<gathered_blocks>(nearly_full_pool()); },
+                 memory_of_a_large_pool});
+  all.push_back({"a pool that is nearly full: calls that meet",
+                 [] { return std::make_unique<calls_that_meet>(nearly_full_pool()); },
+                 memory_of_a_large_pool});
+  for (std::string const text : {"pool,initial=8MiB,max=8MiB", "elastic,max=16MiB", "cached,block=8MiB,max=16MiB"}) {
+    all.push_back({text + ": calls that meet",
+                   [text] { return std::make_unique<calls_that_meet>(configured_resource{text}.share()); }});
+  }
+}
+
 std::vector<fault_scenario> other_scenarios()
 {
   std::vector<fault_scenario> all{
@@ -826,6 +995,7 @@ std::vector<fault_scenario> other_scenarios()
   all.push_back({"an elastic pool", [] { return std::make_unique<elastic_pool>(); }});
   all.push_back({"an elastic pool that is shared", [] { return std::make_unique<shared_pool>(); }});
   all.push_back({"parts of an elastic pool", [] { return std::make_unique<elastic_parts>(); }});
+  add_scenarios_of_large_pools(all);
   return all;
 }
 
@@ -852,16 +1022,22 @@ void report_and_end(int signal)
   std::raise(signal);
 }
 
+std::size_t number_from(char const* name, std::size_t otherwise)
+{
+  auto const* const given = std::getenv(name);
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
+}
+
 /// Every scenario, in two halves that can run concurrently: each has every second one.
 class EveryFault : public ::testing::TestWithParam<std::size_t> {
  protected:
   EveryFault()
   {
     for (auto const signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) { std::signal(signal, report_and_end); }
-    faults.start_machine = [] {
+    faults.start_machine = [](std::size_t memory_bytes) {
       cudasim::options machine;
       machine.devices        = 2;
-      machine.memory_bytes   = 64 * MiB;  // a context takes half of it
+      machine.memory_bytes   = memory_bytes;
       machine.mode           = cudasim::execution::stepped;
       machine.check_ordering = true;
       Simulated::start(machine);
@@ -874,9 +1050,11 @@ class EveryFault : public ::testing::TestWithParam<std::size_t> {
       static_cast<void>(rmm::detail::driver().error_name(static_cast<CUresult>(error), &name));
       return std::string{name != nullptr ? name : "unknown to the driver"};
     };
-    faults.start_machine();
-    auto const all = every_scenario();
-    for (auto i = GetParam(); i < all.size(); i += 2) {
+    faults.start_machine(64 * MiB);
+    auto const all   = every_scenario();
+    auto const parts = std::max(number_from("RMM_TEST_PARTS", 1), std::size_t{1});
+    auto const part  = number_from("RMM_TEST_PART", 0);
+    for (auto i = GetParam() + 2 * part; i < all.size(); i += 2 * parts) {
       if (only == nullptr || all[i].name.find(only) != std::string::npos) { scenarios.push_back(all[i]); }
     }
   }
@@ -922,18 +1100,18 @@ class EveryFault : public ::testing::TestWithParam<std::size_t> {
 
 TEST_P(EveryFault, LosesNothingAndIsReported)
 {
-  auto const* const given = std::getenv("RMM_TEST_FAULTS");
-  auto enough             = std::size_t{10'000};
+  bool const is_given = std::getenv("RMM_TEST_FAULTS") != nullptr;
+  auto enough         = std::size_t{10'000};
   if (only != nullptr || std::getenv("RMM_TEST_EVERY_FAULT") != nullptr) {
     run_all();
-  } else if (given != nullptr || RMM_TEST_UNDER_SANITIZER) {
-    enough = given != nullptr ? std::strtoull(given, nullptr, 10) : 1'000;
+  } else if (is_given || RMM_TEST_UNDER_SANITIZER) {
+    enough = number_from("RMM_TEST_FAULTS", 1'000);
     run_some(8, enough);
   } else {
     run_some(4, std::numeric_limits<std::size_t>::max());
   }
   print();
-  if (only == nullptr) { EXPECT_GE(faults.triples(), enough); }
+  if (only == nullptr && std::getenv("RMM_TEST_PARTS") == nullptr) { EXPECT_GE(faults.triples(), enough); }
 }
 
 INSTANTIATE_TEST_SUITE_P(Halves, EveryFault, ::testing::Values(std::size_t{0}, std::size_t{1}));

@@ -49,7 +49,8 @@ namespace detail {
 /// spinning_mutex.pml has the interleavings of three threads in lock().
 class spinning_mutex {
  public:
-#if defined(RMM_ENABLE_ASSERTIONS)  // so that tests leave sections on two processors
+#if defined(RMM_ENABLE_ASSERTIONS) || defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+  // So that tests leave sections on two processors.
   static constexpr std::uint64_t usual_least_waiting = 0;
 #else
   static constexpr std::uint64_t usual_least_waiting = 1;
