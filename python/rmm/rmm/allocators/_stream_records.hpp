@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "pylibrmm/_gil.hpp"
+
 #include <Python.h>
 
 #include <rmm/detail/cuda/event.hpp>
@@ -30,25 +32,20 @@ struct known_stream {
 class stream_records {
  public:
   /// Returns what is recorded of a stream, to which the caller has a reference.
-  [[nodiscard]] known_stream find([[maybe_unused]] PyObject* stream) const noexcept
+  [[nodiscard]] known_stream find(PyObject* stream) const noexcept
   {
-#ifndef Py_GIL_DISABLED
+    if (!has_gil()) { return {}; }
     auto const* const first = &records_[first_of(stream)];
     for (auto const* each = first; each != first + ways; ++each) {
       if (each->stream == stream && is_alive(*each)) { return each->known; }
     }
-#endif
     return {};
   }
 
   /// Whether add() may record a stream that find() has not found. At times it may even if that displaces another one that lives.
-  [[nodiscard]] bool has_place_for([[maybe_unused]] PyObject* stream) noexcept
+  [[nodiscard]] bool has_place_for(PyObject* stream) noexcept
   {
-#ifndef Py_GIL_DISABLED
-    return free_record(stream) != nullptr || ++misses_ % misses_a_displacement == 0;
-#else
-    return false;
-#endif
+    return has_gil() && (free_record(stream) != nullptr || ++misses_ % misses_a_displacement == 0);
   }
 
   /// Records a stream. Asks CUDA for its identity if `owns_handle` is set: then no other stream gets the handle while the object lives.

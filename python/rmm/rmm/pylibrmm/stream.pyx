@@ -44,8 +44,15 @@ cdef extern from "pylibrmm/_static_types.hpp" namespace "rmm_python":
     void reference_static_type(object value)
 
 
+cdef extern from "pylibrmm/_gil.hpp" namespace "rmm_python":
+    void learn_gil()
+
+
 cdef extern from "pylibrmm/_references.hpp" namespace "rmm_python":
     bool is_only_reference(PyObject* value)
+
+
+learn_gil()
 
 
 # A Stream without an owner, and the only reference to it; or NULL. To reuse it is faster than to make one for each allocation.
