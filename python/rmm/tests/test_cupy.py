@@ -430,6 +430,41 @@ def test_streams_that_come_and_go_are_told_apart(cupy: Any, runtime: Runtime) ->
 
 
 @needs_simulator
+def test_memory_in_a_cycle_is_freed_before_a_stream_that_cupy_owns(cupy: Any, runtime: Runtime) -> None:
+    events: list[str] = []
+    cuda = rmm.mr.CudaMemoryResource()
+
+    class Watched(OwningStream):
+        def __del__(self) -> None:
+            events.append("end")
+            super().__del__()
+
+    def deallocate(pointer: int, nbytes: int, stream: Stream) -> None:
+        events.append("free")
+        cuda.deallocate(pointer, nbytes, stream)
+
+    rmm.mr.set_current_device_resource(rmm.mr.CallbackMemoryResource(cuda.allocate, deallocate))
+    cupy.Stream = Watched
+    _forget_cupy()
+    for _ in range(2):
+        cupy.stream = Watched()
+        cycle: list[Any] = [rmm_cupy_allocator(1000), rmm_cupy_allocator(1000)]
+        cycle.append(cycle)
+        cupy.stream = EarlyStream.null
+        del cycle
+        gc.collect()
+    assert events == ["free", "free", "end"] * 2
+
+
+@needs_simulator
+def test_the_garbage_collector_sees_a_stream_of_another_owner(cupy: Any, runtime: Runtime) -> None:
+    for cupy.stream in OwningStream(), DerivedStream(), OwningStream():  # they share one object of this package
+        pointer = rmm_cupy_allocator(1000)
+        assert gc.is_tracked(pointer.mem._owner.stream) == isinstance(cupy.stream, DerivedStream)
+        del pointer
+
+
+@needs_simulator
 def test_more_streams_than_are_remembered(cupy: Any, runtime: Runtime) -> None:
     streams = [OwningStream() for _ in range(300)]
     for _ in range(3):

@@ -13,7 +13,7 @@ from libcpp cimport bool
 
 from rmm.librmm.device_buffer cimport device_buffer
 from rmm.pylibrmm.device_buffer cimport DeviceBuffer, fill_at_once, fill_with, without_memory
-from rmm.pylibrmm.stream cimport Stream
+from rmm.pylibrmm.stream cimport Stream, stream_of_leaf
 
 from importlib import import_module
 
@@ -116,6 +116,8 @@ cdef Stream current_stream(uint64_t* identity):
         if type(stream) is _stream_class and _streams.has_place_for(<PyObject*>stream):
             known = _streams.add(<PyObject*>stream, known.handle, owns_handle(stream))
     identity[0] = known.identity
+    if known.identity != 0:  # an object of CuPy's class that owns its stream
+        return stream_of_leaf(known.handle, stream)
     return Stream._from_cudaStream_t(known.handle, stream)
 
 

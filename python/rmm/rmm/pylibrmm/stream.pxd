@@ -21,4 +21,5 @@ cdef class Stream:
     cdef void _init_from_stream(self, Stream stream) except *
 
 
+cdef Stream stream_of_leaf(cudaStream_t s, object owner)
 cdef void keep_if_unused(PyObject* ending) noexcept

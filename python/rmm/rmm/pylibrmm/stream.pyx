@@ -52,11 +52,19 @@ cdef extern from "pylibrmm/_references.hpp" namespace "rmm_python":
     bool is_only_reference(PyObject* value)
 
 
+cdef extern from "Python.h":
+    bint PyObject_GC_IsTracked(PyObject*)
+    void PyObject_GC_Track(PyObject*)
+    void PyObject_GC_UnTrack(PyObject*)
+
+
 learn_gil()
 
 
 # A Stream without an owner, and the only reference to it; or NULL. To reuse it is faster than to make one for each allocation.
 cdef PyObject* _spare = NULL
+# Whether the garbage collector may not see the spare Stream.
+cdef bool _may_be_untracked = False
 
 
 cdef Stream unused_stream():
@@ -80,6 +88,20 @@ cdef void keep_if_unused(PyObject* ending) noexcept:
     if _spare == NULL:
         Py_INCREF(<object>ending)
         _spare = ending
+
+
+cdef Stream stream_of_leaf(cudaStream_t s, object owner):
+    """Wraps the stream of an `owner` that refers to no memory, such as one of CuPy. The garbage collector does not see the result.
+
+    Otherwise it would end an owner, and thus the stream, before the buffers in the same cycle, which free their memory on the stream.
+    """
+    global _may_be_untracked
+    _may_be_untracked = True
+    cdef Stream stream = unused_stream()
+    stream._cuda_stream = s
+    stream._owner = owner
+    PyObject_GC_UnTrack(<PyObject*>stream)
+    return stream
 
 
 @cython.no_gc_clear  # buffers in the same cycle free their memory on the stream later
@@ -130,6 +152,8 @@ cdef class Stream:
         cdef Stream stream = unused_stream()
         stream._cuda_stream = s
         stream._owner = owner
+        if _may_be_untracked and not PyObject_GC_IsTracked(<PyObject*>stream):
+            PyObject_GC_Track(<PyObject*>stream)
         return stream
 
     cdef cuda_stream_view view(self) noexcept nogil:
