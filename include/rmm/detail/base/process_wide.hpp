@@ -9,11 +9,14 @@
 
 // A shared library that shows nothing of RMM may define RMM_PRIVATE_STATE for all its files. It then has objects of its own instead of
 // the process-wide ones: it does not look for those of the process, and other shared objects do not find its own.
+//
+// Files compiled with RMM_STATE_BY_LINKER can be linked into such a library and into one that shares the state. Each of the two also needs
+// a file compiled without it that includes this header, and in the second such files have to define all anchors.
 #if defined(__ELF__) && !defined(RMM_PRIVATE_STATE)
-#define RMM_DETAIL_HAS_ANCHOR_NOTES
+#define RMM_DETAIL_FINDS_ANCHORS
 #endif
 
-#if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
+#if defined(RMM_DETAIL_FINDS_ANCHORS)
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
@@ -63,7 +66,7 @@ using process_wide_anchor = std::atomic<void*>;
   RMM_DETAIL_ANCHOR_NOTE(name, number)                                       \
   static_assert(number > 0, "notes are numbered from 1")
 
-#if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
+#if defined(RMM_DETAIL_FINDS_ANCHORS)
 #define RMM_DETAIL_ANCHOR RMM_HIDDEN __attribute__((used))
 #elif defined(RMM_PRIVATE_STATE)
 #define RMM_DETAIL_ANCHOR RMM_HIDDEN
@@ -73,7 +76,7 @@ using process_wide_anchor = std::atomic<void*>;
 
 // The note: its owner is "RMM", its type is the number, its content is the distance to the anchor. The device pass of a CUDA compiler
 // does not support such sections.
-#if !defined(RMM_DETAIL_HAS_ANCHOR_NOTES) || defined(__CUDA_ARCH__)
+#if !defined(RMM_DETAIL_FINDS_ANCHORS) || defined(RMM_STATE_BY_LINKER) || defined(__CUDA_ARCH__)
 #define RMM_DETAIL_ANCHOR_NOTE(name, number)
 #else
 #define RMM_DETAIL_ANCHOR_NOTE(name, number) \
@@ -88,10 +91,29 @@ using process_wide_anchor = std::atomic<void*>;
     ".popsection\n");
 #endif
 
+// Exists in a shared library whose state is private.
+extern "C" {
+#if defined(RMM_PRIVATE_STATE) && defined(__ELF__)
+RMM_HIDDEN __attribute__((used)) inline char const rmm_state_is_private{1};
+#elif defined(RMM_DETAIL_FINDS_ANCHORS) && defined(RMM_STATE_BY_LINKER)
+RMM_HIDDEN __attribute__((weak)) extern char const rmm_state_is_private;
+#endif
+}
+
 namespace RMM_NAMESPACE {
 namespace detail {
 
-#if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
+#if defined(RMM_DETAIL_FINDS_ANCHORS)
+
+/// Whether the library that the linker has put this file into keeps its state for itself.
+RMM_HIDDEN inline bool state_is_private() noexcept
+{
+#if defined(RMM_STATE_BY_LINKER)
+  return &rmm_state_is_private != nullptr;
+#else
+  return false;
+#endif
+}
 
 /// A shared object or executable that has an anchor.
 struct anchored_object {
@@ -173,7 +195,7 @@ RMM_HIDDEN inline pthread_mutex_t search_mutex = PTHREAD_MUTEX_INITIALIZER;
 RMM_HIDDEN inline void lock_searches() noexcept { pthread_mutex_lock(&search_mutex); }
 RMM_HIDDEN inline void unlock_searches() noexcept { pthread_mutex_unlock(&search_mutex); }
 RMM_HIDDEN inline bool const forks_wait_for_searches{
-  ::pthread_atfork(lock_searches, unlock_searches, unlock_searches) == 0};
+  !state_is_private() && ::pthread_atfork(lock_searches, unlock_searches, unlock_searches) == 0};
 
 /// Looks at all loaded objects.
 RMM_HIDDEN inline anchor_search search_objects(process_wide_anchor const& own_anchor, std::uint32_t number)
@@ -212,17 +234,18 @@ RMM_HIDDEN RMM_COLD T& find_or_publish(process_wide_anchor& own_anchor,
                                        [[maybe_unused]] std::uint32_t number,
                                        Make make)
 {
-#if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
-  auto const search         = find_home(own_anchor, number);
-  process_wide_anchor& home = *search.home.anchor;
-  void* object              = search.published;
-#else
-  process_wide_anchor& home = own_anchor;
+  process_wide_anchor* home = &own_anchor;
   void* object              = nullptr;
+#if defined(RMM_DETAIL_FINDS_ANCHORS)
+  if (!state_is_private()) {
+    auto const search = find_home(own_anchor, number);
+    home              = search.home.anchor;
+    object            = search.published;
+  }
 #endif
   if (object == nullptr) {
     T* const made = make();
-    if (home.compare_exchange_strong(object, made, std::memory_order_acq_rel)) {
+    if (home->compare_exchange_strong(object, made, std::memory_order_acq_rel)) {
       object = made;
     } else {
       delete made;
