@@ -1,43 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/aligned.hpp>
 #include <rmm/cuda_device.hpp>
-#include <rmm/detail/base/host_memory.hpp>
 #include <rmm/detail/base/mutex.hpp>
-#include <rmm/detail/base/private_file.hpp>
-#include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
-#include <rmm/detail/cuda/memory_pool.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/resource_configuration.hpp>
+
+// A program with several files that include this header can compile the classes of all resources in one of them: the others define
+// RMM_COMPILED_RESOURCES, and the first one instantiates make_layers<void>().
+#if !defined(RMM_COMPILED_RESOURCES)
+#include <rmm/aligned.hpp>
+#include <rmm/detail/base/host_memory.hpp>
+#include <rmm/detail/base/private_file.hpp>
+#include <rmm/detail/base/text_sink.hpp>
+#include <rmm/detail/cuda/memory_pool.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/mr/detail/allocation_log.hpp>
 #include <rmm/mr/detail/logging_adaptor.hpp>
-#include <rmm/mr/device_memory_resource.hpp>
-#include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/recommended_configuration.hpp>
-#include <rmm/mr/resource_configuration.hpp>
 
 #define RMM_RESOURCE_HEADERS
 #include <rmm/mr/detail/resource_table.inc>
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
+#include <stdexcept>
+#include <tuple>
+#endif
+
+#include <cstddef>
 #include <forward_list>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
+
+#if defined(RMM_COMPILED_RESOURCES)
+
+template <class Unused>
+RMM_COLD void make_layers(resource_configuration const& configuration,
+                          std::vector<std::unique_ptr<device_memory_resource>>& layers,
+                          std::string& explanation);
+extern template void make_layers<void>(resource_configuration const&,
+                                       std::vector<std::unique_ptr<device_memory_resource>>&,
+                                       std::string&);
+
+#else
 
 /// The adaptor of the option `log` for CSV: a logging_resource_adaptor that knows no logging library.
 class csv_log_adaptor final : public logging_adaptor<csv_log_adaptor, device_memory_resource> {
@@ -65,8 +83,8 @@ class csv_log_adaptor final : public logging_adaptor<csv_log_adaptor, device_mem
   return name.insert(ends ? dot : name.size(), ".dev" + std::to_string(device));
 }
 
-/// Makes the resource of a configuration and all that it is made over, on the current device. A template, so that a program with several
-/// files that include it can compile the classes of all resources in one of them: the others define RMM_COMPILED_RESOURCES.
+/// Makes the resource of a configuration and all that it is made over, on the current device. A template, so that files that include it and
+/// make no resource do not compile its members.
 template <class Unused>
 class basic_resource_maker {
  public:
@@ -239,9 +257,15 @@ device_memory_resource* basic_resource_maker<Unused>::make(resource_configuratio
   return layers_.back().get();
 }
 
-using resource_maker = basic_resource_maker<void>;
-#if defined(RMM_COMPILED_RESOURCES)
-extern template class basic_resource_maker<void>;
+/// Makes the layers of a configuration, on the current device. Adds them to `layers`, the innermost first, and sentences to `explanation`.
+template <class Unused>
+RMM_COLD void make_layers(resource_configuration const& configuration,
+                          std::vector<std::unique_ptr<device_memory_resource>>& layers,
+                          std::string& explanation)
+{
+  basic_resource_maker<Unused>{layers, explanation}.make(configuration);
+}
+
 #endif
 
 }  // namespace detail
@@ -262,7 +286,7 @@ class configured_resource {
     : configuration_{std::move(configuration)}, device_{rmm::detail::known_current_device()}, layers_{new layers{}}
   {
     layers_->device = device_;
-    detail::resource_maker{layers_->list, explanation_}.make(configuration_);
+    detail::make_layers<void>(configuration_, layers_->list, explanation_);
   }
 
   /// Makes the resource that `text` describes. Throws also as resource_configuration::parse() does.
@@ -303,7 +327,7 @@ class configured_resource {
 
  private:
   struct layers {
-    detail::resource_maker::layer_list list{};  // the innermost first
+    std::vector<std::unique_ptr<device_memory_resource>> list{};  // the innermost first
     cuda_device_id device{0};
 
     layers()                         = default;

@@ -35,7 +35,9 @@
 #include <utility>
 #include <vector>
 
-template class rmm::mr::detail::basic_resource_maker<void>;
+template void rmm::mr::detail::make_layers<void>(rmm::mr::resource_configuration const&,
+                                                 std::vector<std::unique_ptr<rmm::mr::device_memory_resource>>&,
+                                                 std::string&);
 
 namespace rmm_python {
 
