@@ -47,7 +47,7 @@ set(RMM_BUILD_PTDS_TESTS ON CACHE STRING "Which test programs are also built for
 set_property(CACHE RMM_BUILD_PTDS_TESTS PROPERTY STRINGS ON STREAMS OFF)
 option(RMM_QUICK_TESTS "Leave out the tests that compile what others compile, in another way" OFF)
 option(RMM_UNITE_TESTS "Compile test programs as few large files" OFF)
-option(RMM_UNITE_TOOLS "Compile the simulator and rmm-trace as few large files, with -O1" OFF)
+option(RMM_UNITE_TOOLS "Compile the simulator and rmm-trace as few large files, with -Og" OFF)
 option(DISABLE_DEPRECATION_WARNING "Compile tests and benchmarks without warnings about deprecated names" OFF)
 option(CODE_COVERAGE "Instrument the test programs for gcov" OFF)
 option(PER_THREAD_DEFAULT_STREAM "Compile the benchmarks for the per-thread default stream" OFF)

@@ -119,11 +119,11 @@ function(rmm_use_compiled_engine target)
   endif()
 endfunction()
 
-# rmm_unite_tool(<target>): with RMM_UNITE_TOOLS, compiles the target as one file, and releases of it with -O1.
+# rmm_unite_tool(<target>): with RMM_UNITE_TOOLS, compiles the target as one file, and releases of it with -Og.
 function(rmm_unite_tool target)
   if(RMM_UNITE_TOOLS)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
-    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
   endif()
 endfunction()
 

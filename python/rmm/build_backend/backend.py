@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +65,10 @@ def _cuda_requirements() -> tuple[str, ...]:
 def build_sdist(  # type: ignore[no-redef]
     sdist_directory: str, config_settings: dict[str, Any] | None = None
 ) -> str:
-    """Makes scikit-build-core's archive, then replaces links by files, and adds the C++ library as the folder `cpp`."""
+    """Makes scikit-build-core's archive, then replaces links by files, and adds the C++ library as the folder `cpp`.
+
+    Adds the translated Cython modules as the folder `translated`, because Cython takes a sixth of the time of an installation.
+    """
     name = _build.build_sdist(sdist_directory, config_settings)
     path = Path(sdist_directory, name)
     packed = io.BytesIO(path.read_bytes())
@@ -78,7 +84,21 @@ def build_sdist(  # type: ignore[no-redef]
             for part in _library_parts:
                 if (repository / part).exists():
                     new.add(repository / part, f"{top}/cpp/{part}", filter=_without_owner)
+        with tempfile.TemporaryDirectory(prefix="rmm-translated-") as translated:
+            _translate(translated)
+            new.add(translated, f"{top}/translated", filter=_without_owner)
     return name
+
+
+def _translate(folder: str) -> None:
+    """Writes the C++ files of all Cython modules, and what they depend on."""
+    script = Path("cmake", "translate.py").resolve()
+    modules = [".".join(path.with_suffix("").parts) for path in sorted(Path().glob("rmm/**/*.pyx"))]
+    subprocess.run([sys.executable, script, *modules], cwd=folder, check=True, stdout=sys.stderr)
+    for copy in Path(folder).rglob("*.pyx"):
+        copy.unlink()
+    digest = subprocess.run([sys.executable, script, "--digest"], check=True, capture_output=True, text=True).stdout
+    Path(folder, "digest").write_text(digest, encoding="utf-8")
 
 
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -98,6 +98,34 @@ def test_warnings_of_cython_are_errors_only_where_that_is_asked_for(
     assert ("--warning-errors" in done.stdout) == are_errors
 
 
+@pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("ninja") is None, reason="needs CMake and Ninja")
+@pytest.mark.skipif(find_spec("Cython") is None, reason="could not import 'Cython': No module named 'Cython'")
+@pytest.mark.skipif(
+    not hasattr(sys, "abiflags") or "t" in sys.abiflags, reason="free-threaded Pythons always run Cython"
+)
+def test_a_source_distribution_runs_cython_only_after_changes(tmp_path: Path) -> None:
+    copy = tmp_path / "distribution"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("build", "tests", "__pycache__"))
+    (copy / "cpp").symlink_to(folder.parents[1])
+    script = [sys.executable, str(copy / "cmake" / "translate.py")]
+    for module in copy.glob("rmm/**/*.pyx"):
+        translated = copy / "translated" / module.relative_to(copy).with_suffix(".cpp")
+        translated.parent.mkdir(parents=True, exist_ok=True)
+        translated.touch()
+    digest = subprocess.run([*script, "--digest"], check=True, capture_output=True, text=True).stdout
+    (copy / "translated" / "digest").write_text(digest)
+    places = ["-S", str(copy), "-B", str(tmp_path / "build"), "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}"]
+
+    def runs_cython() -> bool:
+        subprocess.run(["cmake", *places, "-DRMM_CUDA_BACKEND=sim"], check=True, stdout=subprocess.DEVNULL)
+        return "translate.py" in (tmp_path / "build" / "build.ninja").read_text()
+
+    assert not runs_cython()
+    with (copy / "rmm" / "pylibrmm" / "stream.pxd").open("a") as declarations:
+        declarations.write("# changed\n")
+    assert runs_cython()
+
+
 # Each line says which function of newer_functions.cpp was called, and its effect.
 program = r"""
 #include <chrono>

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 from pathlib import Path
 
@@ -28,6 +29,22 @@ assert block.value
 c.rmm_c_resource_deallocate(pool, block, ctypes.c_size_t(1000), ctypes.c_size_t(0), None)
 assert c.rmm_c_resource_destroy(pool) == 0
 print("done")
+"""
+
+TAGGED = """
+import ctypes, librmm, rmm
+
+c = ctypes.CDLL(librmm.library_path())
+pool, block = ctypes.c_void_p(), ctypes.c_void_p()
+assert c.rmm_c_resource_create(b"pool,initial=1MiB,tags", 0, ctypes.byref(pool)) == 0
+mine = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20)
+with rmm.tag("of Python"):
+    own = mine.allocate(1000)
+    assert c.rmm_c_resource_allocate(pool, ctypes.c_size_t(1000), ctypes.c_size_t(0), None, ctypes.byref(block)) == 0
+visit = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64)
+found = []
+assert c.rmm_c_resource_visit_tags(pool, visit(lambda argument, tag, *amounts: found.append((tag, amounts[1]))), None) == 0
+print(found)
 """
 
 
@@ -64,3 +81,29 @@ def test_the_library_has_a_version_without_a_device() -> None:
 @pytest.mark.program(PROGRAM)
 def test_a_pool_serves_a_program_without_the_package(done: subprocess.CompletedProcess[str]) -> None:
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@needs_library
+@pytest.mark.skipif(cuda_backend != "sim", reason="needs the simulator; tests of the C interface run on devices")
+@pytest.mark.program(TAGGED)
+def test_the_library_keeps_its_state_to_itself(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stdout) == (0, "[(b'', 1)]\n"), done.stderr
+
+
+@needs_library
+def test_only_the_package_publishes_its_state() -> None:
+    """Both contain the same object files of the engine."""
+
+    def published(library: Path) -> set[int]:  # the numbers of the notes of process_wide.hpp
+        return {number[0] for number in re.findall(rb"\x04\0\0\0\x04\0\0\0([^\0])\0\0\0RMM\0", library.read_bytes())}
+
+    headers = (LIBRARY.parent.parent / "include" / "rmm").rglob("*.hpp")
+    anchors = [
+        int(n)
+        for header in headers
+        for n in re.findall(r"^RMM_PROCESS_WIDE_ANCHOR\(\w+, (\d+)\)", header.read_text(), re.M)
+    ]
+    assert anchors
+    (package,) = LIBRARY.parent.glob("librmm_python*.so")
+    assert published(package) >= set(anchors)
+    assert not published(LIBRARY)
