@@ -425,13 +425,13 @@ class basic_cache_set {
   }
 
   /// Moves a range of at least `bytes` bytes, if possible a larger one, from a store to a cache. The only cache gets all ranges, up to
-  /// most_refilled, if may_take_all(). Returns false if no range is large enough, or host memory runs out.
+  /// most_refilled, if note_refill() lets it. Returns false if no range is large enough, or host memory runs out.
   [[nodiscard]] bool refill(stream_cache& to, free_store& from, std::size_t bytes) noexcept
   {
     if (from.ranges().total_bytes() < bytes || !to.try_make_room(1)) { return false; }
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
     [[maybe_unused]] auto const all = from.ranges().total_bytes() + to.ranges().total_bytes();
-    if (may_take_all(to) && from.ranges().count() <= most_refilled && to.try_make_room(from.ranges().count())) {
+    if (note_refill(to) && from.ranges().count() <= most_refilled && to.try_make_room(from.ranges().count())) {
       from.ranges().move_to(to.ranges(), limits_.seams(), most_refilled, 0);
       RMM_ASSERT(from.ranges().empty() && to.ranges().total_bytes() == all);
       return true;
@@ -779,10 +779,12 @@ class basic_cache_set {
     retired    = retire(cache, can_be_fenced, is_reached);
   }
 
-  /// Whether a refill of the only cache may take all. Threads that live for a few requests are the only one in turn, and all memory would
-  /// move with each. A cache that lives longer has to take all: what lies in a store would never coalesce with its own ranges.
-  [[nodiscard]] bool may_take_all(stream_cache& cache) const noexcept
+  /// Counts a refill if the cache is the only one, and returns whether it may take all. Threads that live for a few requests are the only
+  /// one in turn, and all memory would move with each. A cache that lives longer has to take all: what lies in a store would never
+  /// coalesce with its own ranges.
+  [[nodiscard]] bool note_refill(stream_cache& cache) const noexcept
   {
+    static_assert(refills_of_short_threads <= stream_cache::most_refills_counted);
     return caches_.size() == 1 && cache.count_refill() >= refills_before_all_;
   }
 

@@ -114,7 +114,7 @@ class stream_cache {
   static constexpr std::size_t most_unfenced_frees = 128;
   static constexpr std::size_t most_kept_blocks    = 8;
   static constexpr std::size_t most_kept_of_sizes  = 2;  // because their sizes are frequent
-  static constexpr int most_refills_counted        = 255;
+  static constexpr unsigned most_refills_counted   = 255;
 
   /// The stream of a cache.
   struct stream_name {
@@ -406,8 +406,8 @@ class stream_cache {
   /// Counts a refill while there is no other cache. Returns the number so far, up to most_refills_counted. Called with the heap's lock.
   [[nodiscard]] std::size_t count_refill() noexcept
   {
-    refills_alone_ = static_cast<std::uint8_t>(detail::min(refills_alone_ + 1, most_refills_counted));
-    return static_cast<std::size_t>(refills_alone_);
+    refills_alone_ = static_cast<std::uint8_t>(detail::min(refills_alone_ + 1U, most_refills_counted));
+    return refills_alone_;
   }
 
   /// Calls take(range) for each kept block, which has a claim of the reserve. The cache keeps none of them any more.
