@@ -24,6 +24,7 @@
      ? (static_cast<void>(::rmm::test::host_memory_faults::exemption{}), RMM_ASSERT(__VA_ARGS__)) \
      : static_cast<void>(0))
 
+#include "../support/nearly_full_pool.hpp"
 #include "../support/pool_contents.hpp"
 #include "../support/sanitizers.hpp"
 #include "../support/seeds.hpp"
@@ -170,6 +171,7 @@ using rmm::mr::configured_resource;
 using rmm::mr::device_memory_resource;
 using rmm::test::every_fault;
 using rmm::test::fault_scenario;
+using rmm::test::nearly_full_pool;
 using rmm::test::subject;
 
 constexpr std::size_t KiB = 1024;
@@ -787,16 +789,6 @@ class elastic_parts final : public subject {
 
 // --- pools with little free memory, and calls that meet
 
-/// Makes a pool of 512 MiB in which one block takes 86 %. So memory is scarce, and caches gather blocks of 64 to 512 KiB.
-std::shared_ptr<device_memory_resource> nearly_full_pool()
-{
-  constexpr std::size_t bytes = 440 * MiB;
-  auto pool                   = configured_resource{"pool,initial=512MiB,max=512MiB"}.share();
-  auto* const block           = pool->allocate(bytes);
-  auto const own              = [pool, block](auto*) { pool->deallocate(block, bytes); };
-  return {pool.get(), own};  // calls own() if it throws
-}
-
 constexpr std::size_t memory_of_a_large_pool = 2048 * MiB;
 
 /// Two streams whose caches gather blocks, lose them to each other, and end.
@@ -838,7 +830,7 @@ class gathered_blocks final : public subject {
   void check() override
   {
     auto const now = rmm::test::figures_of(*pool_);
-    EXPECT_EQ(now->live_bytes, 440 * MiB);
+    EXPECT_EQ(now->live_bytes, rmm::test::live_in_nearly_full_pool);
     EXPECT_EQ(now->live_bytes + now->free_bytes, now->reserved_bytes);
   }
 

@@ -5,6 +5,7 @@
 //
 // RMM_TEST_OPERATIONS=n sets the number of operations; RMM_TEST_SEED=n runs the programs of one seed.
 
+#include "../support/nearly_full_pool.hpp"
 #include "../support/sanitizers.hpp"
 #include "../support/simulated.hpp"
 #include "schedule.hpp"
@@ -49,16 +50,6 @@ schedule_resource configured(std::string const& text, std::uint32_t largest = 30
           largest};
 }
 
-/// Makes a pool of 512 MiB in which one block takes 86 %. So memory is scarce, and caches gather blocks of 64 to 512 KiB.
-std::shared_ptr<rmm::mr::device_memory_resource> nearly_full_pool()
-{
-  constexpr std::size_t bytes = std::size_t{440} << 20U;
-  auto pool                   = rmm::mr::configured_resource{"pool,initial=512MiB,max=512MiB"}.share();
-  auto* const block           = pool->allocate(bytes);
-  auto* const filled          = pool.get();
-  return {filled, [pool = std::move(pool), block](auto*) { pool->deallocate(block, bytes); }};
-}
-
 std::vector<schedule_resource> resources()
 {
   return {configured("pool,initial=4MiB,max=4MiB"),
@@ -66,7 +57,7 @@ std::vector<schedule_resource> resources()
           configured("pool,initial=256KiB,max=512KiB", 4'000),
           configured("pool,initial=1MiB,upstream=cuda_async"),
           configured("pool,initial=32MiB,max=32MiB", 3'000'000),
-          {"nearly_full_pool()", nearly_full_pool, 3'000'000},
+          {"rmm::test::nearly_full_pool()", rmm::test::nearly_full_pool, 3'000'000},
           configured("arena,size=8MiB"),
           configured("fixed_size,block=16KiB,preallocate=4", 16'000),
           configured("binning,smallest=1KiB,largest=32KiB", 60'000),
