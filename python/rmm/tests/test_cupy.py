@@ -200,11 +200,11 @@ def all_streams() -> list[Stream]:
 
 def test_a_spare_stream_that_somebody_has_found_does_not_change(cupy: Any) -> None:
     first, second = Stream(), Stream()
-    cupy.stream = CupyStream(first)
-    rmm_cupy_allocator(1000)
+    cupy.stream = CupyStream(second)
+    _taken = rmm_cupy_allocator(1000)  # has the spare object, if there was one
+    rmm.DeviceBuffer(size=1000, stream=Stream(first))
     found = [each for each in all_streams() if each == first and each is not first]
     assert len(found) == 1
-    cupy.stream = CupyStream(second)
     pointer = rmm_cupy_allocator(1000)
     assert pointer.mem._owner.stream == second
     assert all(each == first for each in found)
@@ -430,13 +430,16 @@ def test_streams_that_come_and_go_are_told_apart(cupy: Any, runtime: Runtime) ->
 
 
 @needs_simulator
-def test_memory_in_a_cycle_is_freed_before_a_stream_that_cupy_owns(cupy: Any, runtime: Runtime) -> None:
+@pytest.mark.parametrize("derived", [False, True], ids=["class of CuPy", "derived class"])
+@pytest.mark.parametrize("external", [False, True], ids=["owner", "reference"])
+def test_a_cycle_frees_before_its_stream_ends(cupy: Any, runtime: Runtime, derived: bool, external: bool) -> None:
     events: list[str] = []
     cuda = rmm.mr.CudaMemoryResource()
 
     class Watched(OwningStream):
         def __del__(self) -> None:
-            events.append("end")
+            if self._foreign_stream_ref is None:
+                events.append("end")
             super().__del__()
 
     def deallocate(pointer: int, nbytes: int, stream: Stream) -> None:
@@ -444,10 +447,10 @@ def test_memory_in_a_cycle_is_freed_before_a_stream_that_cupy_owns(cupy: Any, ru
         cuda.deallocate(pointer, nbytes, stream)
 
     rmm.mr.set_current_device_resource(rmm.mr.CallbackMemoryResource(cuda.allocate, deallocate))
-    cupy.Stream = Watched
+    cupy.Stream = OwningStream if derived else Watched
     _forget_cupy()
     for _ in range(2):
-        cupy.stream = Watched()
+        cupy.stream = Watched.from_external(Watched()) if external else Watched()
         cycle: list[Any] = [rmm_cupy_allocator(1000), rmm_cupy_allocator(1000)]
         cycle.append(cycle)
         cupy.stream = EarlyStream.null
@@ -457,11 +460,13 @@ def test_memory_in_a_cycle_is_freed_before_a_stream_that_cupy_owns(cupy: Any, ru
 
 
 @needs_simulator
-def test_the_garbage_collector_sees_a_stream_of_another_owner(cupy: Any, runtime: Runtime) -> None:
-    for cupy.stream in OwningStream(), DerivedStream(), OwningStream():  # they share one object of this package
-        pointer = rmm_cupy_allocator(1000)
-        assert gc.is_tracked(pointer.mem._owner.stream) == isinstance(cupy.stream, DerivedStream)
-        del pointer
+def test_the_garbage_collector_does_not_see_streams_of_buffers(cupy: Any, runtime: Runtime) -> None:
+    """Whatever the stream is, and whether it is one of the few that are remembered."""
+    owner = OwningStream()
+    streams = DerivedStream(), OwningStream.from_external(owner), ExternalStream(owner._handle)
+    for cupy.stream in (*streams, *(OwningStream() for _ in range(300)), *streams):
+        assert not gc.is_tracked(rmm_cupy_allocator(1000).mem._owner.stream)
+    assert gc.is_tracked(Stream(CupyStream(Stream())))  # the package reuses the object
 
 
 @needs_simulator

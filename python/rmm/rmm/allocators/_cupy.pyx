@@ -116,9 +116,7 @@ cdef Stream current_stream(uint64_t* identity):
         if type(stream) is _stream_class and _streams.has_place_for(<PyObject*>stream):
             known = _streams.add(<PyObject*>stream, known.handle, owns_handle(stream))
     identity[0] = known.identity
-    if known.identity != 0:  # an object of CuPy's class that owns its stream
-        return stream_of_leaf(known.handle, stream)
-    return Stream._from_cudaStream_t(known.handle, stream)
+    return stream_of_leaf(known.handle, stream)
 
 
 cdef bool owns_handle(object stream):
