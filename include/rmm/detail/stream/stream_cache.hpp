@@ -219,6 +219,25 @@ class stream_cache {
     return true;
   }
 
+  /// Takes the latest of the recent blocks if it has this size. Returns null otherwise.
+  [[nodiscard]] RMM_ALWAYS_INLINE void* try_take_latest(std::size_t bytes) noexcept
+  {
+    bool const fits = recent_count_ != 0 && recent_[recent_count_ - 1].bytes == bytes;
+    return fits ? take_recent(recent_count_ - 1) : nullptr;
+  }
+
+  /// Frees a larger block. Returns false if there is no place; fence() makes some.
+  [[nodiscard]] RMM_ALWAYS_INLINE bool try_add_recent(void* ptr, std::size_t bytes) noexcept
+  {
+    RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0);
+    if ((is_coalescing() || recent_count_ == recent_capacity_) && !prepare_recent()) { return false; }
+    recent_[recent_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};
+    note_unfenced(bytes);
+    live_bytes_ -= static_cast<std::int64_t>(bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
+    return true;
+  }
+
   /// Whether enough frees are unfenced for the next event.
   [[nodiscard]] RMM_ALWAYS_INLINE bool is_fence_due() const noexcept
   {
@@ -297,19 +316,6 @@ class stream_cache {
       return reinterpret_cast<void*>(taken.begin + (from_end ? run - 1 : 0) * bytes);  // NOLINT
     }
     return nullptr;
-  }
-
-  /// Frees a larger block. Returns false if there is no place; fence() makes some.
-  [[nodiscard]] bool try_add_recent(void* ptr, std::size_t bytes) noexcept
-  {
-    RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0);
-    if (is_coalescing()) { coalesce(coalesced_at_a_time); }
-    if (recent_count_ == recent_capacity_ && !try_grow_recent()) { return false; }
-    recent_[recent_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};
-    note_unfenced(bytes);
-    live_bytes_ -= static_cast<std::int64_t>(bytes);
-    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
-    return true;
   }
 
   /// Counts a request for a large block of this size. A size that none of the present ones is takes an unused place; if there is none, it
@@ -723,6 +729,13 @@ class stream_cache {
     unfenced_bytes_ += bytes;
   }
 
+  /// Coalesces some blocks, and returns whether there is a place for one more recent block.
+  [[nodiscard]] RMM_OUT_OF_LINE bool prepare_recent() noexcept
+  {
+    if (is_coalescing()) { coalesce(coalesced_at_a_time); }
+    return recent_count_ != recent_capacity_ || try_grow_recent();
+  }
+
   /// Gets places for more recent blocks, and for as many coalescing ones.
   [[nodiscard]] RMM_COLD bool try_grow_recent() noexcept
   {
@@ -824,7 +837,7 @@ class stream_cache {
     live_bytes_ -= static_cast<std::int64_t>(bytes);
   }
 
-  [[nodiscard]] void* take_recent(std::size_t at) noexcept
+  [[nodiscard]] RMM_ALWAYS_INLINE void* take_recent(std::size_t at) noexcept
   {
     RMM_ASSERT(at < recent_count_ && unfenced_bytes_ >= recent_[at].bytes);
     auto const block = recent_[at];

@@ -141,6 +141,7 @@ class basic_stream_ordered_heap {
     }
     cache_entered const inside{*cache};
     if (!inside) { return nullptr; }
+    if (void* const ptr = cache->try_take_latest(bytes)) { return ptr; }
     try {
       return caches_.take_local(*cache, bytes);
     } catch (std::bad_alloc const&) {
