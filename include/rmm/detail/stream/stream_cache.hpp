@@ -683,7 +683,7 @@ class stream_cache {
     return static_cast<std::uintptr_t*>(cache) - 1;
   }
 
-  [[nodiscard]] RMM_COLD bool ask_identity() noexcept
+  [[nodiscard]] RMM_OUT_OF_LINE bool ask_identity() noexcept
   {
     auto const ends = ends_ != nullptr ? ends_->load(std::memory_order_acquire) : 0;
     if (has_ended() || identity_of_running_stream(name_.handle) != name_.identity) { return false; }

@@ -116,7 +116,7 @@ class basic_stream_ordered_heap {
   /// Takes a block from the thread's own cache without a lock, without coalescing, and without calls of CUDA other than the two questions
   /// that mr/detail/immediate_resource.hpp allows. Returns null, and changes nothing, if that is impossible. Only if `may_end_capture` is
   /// set, it asks for the id of a stream that it has not asked for a capture, which would invalidate one. Of a stream whose id the caller
-  /// knows, it asks whether it captures instead, if it has not yet.
+  /// knows, it asks whether it captures instead, if it has not yet. For large blocks, it asks that of each stream.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_nonblocking(std::size_t bytes,
                                                                  identified_stream stream,
                                                                  bool may_end_capture = false) noexcept
@@ -132,7 +132,11 @@ class basic_stream_ordered_heap {
     }
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);
-    if (cache == nullptr || caches_.asks_for_captures_of(bytes)) { return nullptr; }
+    if (cache == nullptr) { return nullptr; }
+    if (caches_.asks_for_captures_of(bytes)) {
+      runs = !caches_.is_large(bytes) && (runs || runs_for_certain(stream.view().value()));
+      if (!runs) { return nullptr; }
+    }
     if (!cache->is_trusted()) {
       bool const is_known = stream.is_known_as(cache->identity());
       bool const may_use =
@@ -141,7 +145,9 @@ class basic_stream_ordered_heap {
     }
     cache_entered const inside{*cache};
     if (!inside) { return nullptr; }
-    if (void* const ptr = cache->try_take_latest(bytes)) { return ptr; }
+    void* const at_once =
+      bytes <= small_block_limit ? cache->try_pop(bytes / heap_granule) : cache->try_take_latest(bytes);
+    if (at_once != nullptr) { return at_once; }  // without the call of a function that saves all registers
     try {
       return caches_.take_local(*cache, bytes);
     } catch (std::bad_alloc const&) {
@@ -205,9 +211,11 @@ class basic_stream_ordered_heap {
     }
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);
-    if (cache == nullptr || caches_.asks_for_captures_of(bytes)) { return false; }
+    if (cache == nullptr) { return false; }
+    bool const asks = caches_.asks_for_captures_of(bytes);
+    if (asks && (caches_.is_large(bytes) || !runs_for_certain(stream.view().value()))) { return false; }
     cache_entered const inside{*cache};
-    if (!inside || cache->makes_fence_due(bytes)) { return false; }
+    if (!inside || cache->makes_fence_due(bytes) || (asks && caches_.has_to_flush(*cache))) { return false; }
     return bytes > small_block_limit ? cache->try_add_recent(ptr, bytes) : cache->try_push(ptr, bytes / heap_granule);
   }
 
@@ -361,6 +369,12 @@ class basic_stream_ordered_heap {
   };
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
+
+  /// Whether a stream certainly does not capture: the legacy default stream never does.
+  [[nodiscard]] RMM_OUT_OF_LINE static bool runs_for_certain(cudaStream_t stream) noexcept
+  {
+    return is_legacy_stream(stream) || is_known_to_run(stream);
+  }
 
   /// The part of release_blocks() that does not depend on its argument: calls release(object, pointer, bytes).
   RMM_COLD void release_all(void (*release)(void* object, void* ptr, std::size_t bytes), void* object) noexcept;

@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -718,6 +719,37 @@ TEST_F(AmpleMemorySim, ServesForeignStreams)
   EXPECT_LE(calls_for(foreign, 100), 50U);
 }
 
+TEST_F(AmpleMemorySim, ServesLargeBlocksWithoutTheLock)
+{
+  foreign_stream const foreign;
+  for (rmm::cuda_stream_view const each : {rmm::cuda_stream_view{stream}, rmm::cuda_stream_view{foreign}, rmm::cuda_stream_legacy}) {
+    replace(each, 2000);
+    heap.deallocate(heap.allocate(2 * MiB, each), 2 * MiB, each);
+    auto const questions = cudasim::calls("cuStreamIsCapturing");
+    void* const ptr      = heap.heap().try_allocate_nonblocking(2 * MiB, each, true);
+    ASSERT_NE(ptr, nullptr);
+    EXPECT_TRUE(heap.heap().try_deallocate_nonblocking(ptr, 2 * MiB, each));
+    EXPECT_EQ(cudasim::calls("cuStreamIsCapturing") - questions, each == rmm::cuda_stream_legacy ? 0U : 2U);
+    EXPECT_EQ(heap.heap().try_allocate_nonblocking(heap_size / 32, each, true), nullptr);
+  }
+}
+
+TEST_F(AmpleMemorySim, LeavesStreamsThatCaptureToTheSlowPath)
+{
+  replace(stream, 2000);
+  heap.deallocate(heap.allocate(2 * MiB, stream), 2 * MiB, stream);
+  void* const ptr = heap.allocate(2 * MiB, stream);
+  heap.deallocate(heap.allocate(3 * MiB, stream), 3 * MiB, stream);
+  ASSERT_EQ(cudaStreamBeginCapture(stream.value(), cudaStreamCaptureModeRelaxed), cudaSuccess);
+  EXPECT_EQ(heap.heap().try_allocate_nonblocking(3 * MiB, stream, true), nullptr);
+  EXPECT_FALSE(heap.heap().try_deallocate_nonblocking(ptr, 2 * MiB, stream));
+  heap.deallocate(ptr, 2 * MiB, stream);  // not announced: the graph may use it whenever it runs
+  cudaGraph_t graph{};
+  ASSERT_EQ(cudaStreamEndCapture(stream.value(), &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_NE(heap.allocate(2 * MiB, stream), ptr);
+}
+
 TEST_F(AmpleMemorySim, IsNoneIfMuchIsLiveOrWasLately)
 {
   void* const live = heap.allocate(most_live, other);
@@ -741,6 +773,33 @@ TEST_F(AmpleMemorySim, EndsAsSoonAsMuchIsLive)
   static_cast<void>(heap.allocate(heap_size / 32, other));  // past the cache: the search counts what is live
   EXPECT_GE(calls_for(stream, 100), 100U);
   heap.deallocate(live, most_live, other);
+}
+
+TEST_F(AmpleMemorySim, EndsForTheLatestBlockToo)
+{
+  replace(stream, 2000);
+  heap.deallocate(heap.allocate(2 * MiB, stream), 2 * MiB, stream);
+  static_cast<void>(heap.allocate(heap_size / 4, other));
+  static_cast<void>(heap.allocate(heap_size / 32, other));  // past the cache: the search counts what is live
+  EXPECT_EQ(heap.heap().try_allocate_nonblocking(2 * MiB, stream, true), nullptr);
+}
+
+TEST_F(AmpleMemorySim, LetsACacheThatHasTooMuchFlushWithTheNextLargeBlock)
+{
+  replace(stream, 2000);
+  std::vector<void*> blocks(60);
+  for (void*& block : blocks) { block = heap.allocate(2 * MiB, stream); }
+  for (std::size_t i = 1; i < blocks.size(); i += 2) { heap.deallocate(blocks[i], 2 * MiB, stream); }
+  for (int i = 0; i != 200; ++i) {  // until there is an event
+    void* const small = heap.allocate(1024, stream);
+    heap.deallocate(heap.allocate(2048, stream), 2048, stream);
+    heap.deallocate(small, 1024, stream);
+  }
+  std::array<rmm::cuda_stream, 10> more;  // so that each cache may have less
+  for (auto& each : more) { heap.deallocate(heap.allocate(1024, each), 1024, each); }
+  auto const cached = heap.figures().cached_bytes;
+  for (int i = 0; i != 3; ++i) { heap.deallocate(heap.allocate(2 * MiB, stream), 2 * MiB, stream); }
+  EXPECT_LT(heap.figures().cached_bytes, cached / 2);
 }
 
 TEST_F(AmpleMemorySim, ServesAnotherStreamWithAllThatCachesHold)
