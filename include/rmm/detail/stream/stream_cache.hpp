@@ -222,8 +222,7 @@ class stream_cache {
   /// Takes the latest of the recent blocks if it has this size. Returns null otherwise.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_take_latest(std::size_t bytes) noexcept
   {
-    bool const fits = recent_count_ != 0 && recent_[recent_count_ - 1].bytes == bytes;
-    return fits ? take_recent(recent_count_ - 1) : nullptr;
+    return has_latest(bytes) ? take_recent(recent_count_ - 1) : nullptr;
   }
 
   /// Frees a larger block. Returns false if there is no place; fence() makes some.
@@ -270,6 +269,12 @@ class stream_cache {
   [[nodiscard]] bool makes_fence_due(std::size_t bytes) const noexcept
   {
     return frees_left_ <= 1 || unfenced_bytes_ + bytes > most_unfenced_->load(std::memory_order_relaxed);
+  }
+
+  /// Whether the latest of the recent blocks or a range serves a request for a large block.
+  [[nodiscard]] bool has_block_for(std::size_t bytes) const noexcept
+  {
+    return has_latest(bytes) || ranges_.has_range_of(bytes);
   }
 
   /// Takes a block of any size from recent frees and ranges. Returns null if nothing fits. Throws std::bad_alloc, and takes nothing, if
@@ -689,6 +694,11 @@ class stream_cache {
     if (has_ended() || identity_of_running_stream(name_.handle) != name_.identity) { return false; }
     trusted_ends_ = ends;
     return true;
+  }
+
+  [[nodiscard]] bool has_latest(std::size_t bytes) const noexcept
+  {
+    return recent_count_ != 0 && recent_[recent_count_ - 1].bytes == bytes;
   }
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }

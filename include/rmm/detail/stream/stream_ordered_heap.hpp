@@ -134,7 +134,7 @@ class basic_stream_ordered_heap {
     auto* const cache = caches_.find_local(key);
     if (cache == nullptr) { return nullptr; }
     if (caches_.asks_for_captures_of(bytes)) {
-      runs = !caches_.is_large(bytes) && (runs || runs_for_certain(stream.view().value()));
+      runs = may_give_at_once(*cache, bytes) && (runs || runs_for_certain(stream.view().value()));
       if (!runs) { return nullptr; }
     }
     if (!cache->is_trusted()) {
@@ -144,15 +144,7 @@ class basic_stream_ordered_heap {
       if (!may_use) { return nullptr; }
     }
     cache_entered const inside{*cache};
-    if (!inside) { return nullptr; }
-    void* const at_once =
-      bytes <= small_block_limit ? cache->try_pop(bytes / heap_granule) : cache->try_take_latest(bytes);
-    if (at_once != nullptr) { return at_once; }  // without the call of a function that saves all registers
-    try {
-      return caches_.take_local(*cache, bytes);
-    } catch (std::bad_alloc const&) {
-      return nullptr;
-    }
+    return inside ? take_inside(*cache, bytes) : nullptr;
   }
 
   /// The slow path of try_allocate(): looks for a capture, tries the cache with all that it holds, and then searches with the lock.
@@ -212,10 +204,12 @@ class basic_stream_ordered_heap {
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);
     if (cache == nullptr) { return false; }
-    bool const asks = caches_.asks_for_captures_of(bytes);
-    if (asks && (caches_.is_large(bytes) || !runs_for_certain(stream.view().value()))) { return false; }
+    if (caches_.asks_for_captures_of(bytes) &&
+        !(may_take_at_once(*cache, bytes) && runs_for_certain(stream.view().value()))) {
+      return false;
+    }
     cache_entered const inside{*cache};
-    if (!inside || cache->makes_fence_due(bytes) || (asks && caches_.has_to_flush(*cache))) { return false; }
+    if (!inside || cache->makes_fence_due(bytes)) { return false; }
     return bytes > small_block_limit ? cache->try_add_recent(ptr, bytes) : cache->try_push(ptr, bytes / heap_granule);
   }
 
@@ -369,6 +363,36 @@ class basic_stream_ordered_heap {
   };
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
+
+  /// Takes a block from a cache that the caller has entered, without coalescing. Returns null if none fits, or if there is no host memory for
+  /// the later free.
+  [[nodiscard]] RMM_ALWAYS_INLINE void* take_inside(stream_cache& cache, std::size_t bytes) const noexcept
+  {
+    void* const at_once =
+      bytes <= small_block_limit ? cache.try_pop(bytes / heap_granule) : cache.try_take_latest(bytes);
+    if (at_once != nullptr) { return at_once; }  // without the call of a function that saves all registers
+    try {
+      return caches_.take_local(cache, bytes);
+    } catch (std::bad_alloc const&) {
+      return nullptr;
+    }
+  }
+
+  /// Whether a cache serves a request of this size now, unless other threads change it. So CUDA is not asked in vain.
+  [[nodiscard]] RMM_OUT_OF_LINE bool may_give_at_once(stream_cache& cache, std::size_t bytes) const noexcept
+  {
+    if (caches_.is_large(bytes)) { return false; }
+    cache_entered const inside{cache};
+    return inside && cache.has_block_for(bytes);
+  }
+
+  /// Whether a cache takes a block of this size now and needs neither a fence nor a flush then, unless other threads change it.
+  [[nodiscard]] RMM_OUT_OF_LINE bool may_take_at_once(stream_cache& cache, std::size_t bytes) const noexcept
+  {
+    if (caches_.is_large(bytes)) { return false; }
+    cache_entered const inside{cache};
+    return inside && !cache.makes_fence_due(bytes) && !caches_.has_to_flush(cache);
+  }
 
   /// Whether a stream certainly does not capture: the legacy default stream never does.
   [[nodiscard]] RMM_OUT_OF_LINE static bool runs_for_certain(cudaStream_t stream) noexcept

@@ -722,7 +722,8 @@ TEST_F(AmpleMemorySim, ServesForeignStreams)
 TEST_F(AmpleMemorySim, ServesLargeBlocksWithoutTheLock)
 {
   foreign_stream const foreign;
-  for (rmm::cuda_stream_view const each : {rmm::cuda_stream_view{stream}, rmm::cuda_stream_view{foreign}, rmm::cuda_stream_legacy}) {
+  for (rmm::cuda_stream_view const each :
+       {rmm::cuda_stream_view{stream}, rmm::cuda_stream_view{foreign}, rmm::cuda_stream_legacy}) {
     replace(each, 2000);
     heap.deallocate(heap.allocate(2 * MiB, each), 2 * MiB, each);
     auto const questions = cudasim::calls("cuStreamIsCapturing");
