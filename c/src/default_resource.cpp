@@ -18,8 +18,7 @@ namespace {
 
 using rmm_c::fail;
 using rmm_c::guarded;
-
-constexpr int most_devices = 1024;
+using rmm_c::most_devices;
 
 // Order: a resource is made with default_resource_mutex() held, and released with its address, which readers acquire. A thread that reads
 // null takes the mutex. Entries never change after that.

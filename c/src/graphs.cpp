@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "failure.hpp"
 #include "process.hpp"
+#include "to_stream.hpp"
 
 #include <rmm/c/rmm.h>
 #include <rmm/capture_scope.hpp>
-#include <rmm/cuda_stream_view.hpp>
 
 #include <cstdint>
 
@@ -22,11 +22,7 @@ namespace {
 
 using rmm_c::fail;
 using rmm_c::guarded;
-
-rmm::cuda_stream_view to_stream(void* stream) noexcept
-{
-  return rmm::cuda_stream_view{static_cast<cudaStream_t>(stream)};
-}
+using rmm_c::to_stream;
 
 }  // namespace
 

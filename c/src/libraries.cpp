@@ -21,8 +21,7 @@ namespace {
 using rmm::detail::audit_source;
 using rmm_c::fail;
 using rmm_c::guarded;
-
-constexpr int most_devices = 1024;
+using rmm_c::most_devices;
 
 /// The resource that serves on each device. Changes under list_mutex(). Resources in it are of that device, and have not ended: a resource
 /// leaves it when it is given up.

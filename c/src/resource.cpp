@@ -6,9 +6,9 @@
 #include "live_blocks.hpp"
 #include "process.hpp"
 #include "sized_struct.hpp"
+#include "to_stream.hpp"
 
 #include <rmm/aligned.hpp>
-#include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/error.hpp>
@@ -43,6 +43,7 @@
 using rmm_c::activity;
 using rmm_c::fail;
 using rmm_c::guarded;
+using rmm_c::to_stream;
 
 /// A resource, and the decision when it ends.
 ///
@@ -295,11 +296,6 @@ rmm_c_figures to_c(rmm::heap_figures const& from) noexcept
   if (!tracks_tags(resource.configuration())) { return std::nullopt; }
   auto const* const pool = resource.find<rmm::mr::detail::growing_pool>();
   return pool != nullptr ? std::make_optional(pool->live_by_tag_name()) : std::nullopt;
-}
-
-rmm::cuda_stream_view to_stream(void* stream) noexcept
-{
-  return rmm::cuda_stream_view{static_cast<cudaStream_t>(stream)};
 }
 
 rmm_c_status no_resource() noexcept { return fail(RMM_C_INVALID_ARGUMENT, "the resource is a null pointer"); }

@@ -5,6 +5,8 @@
 
 namespace rmm_c {
 
+constexpr int most_devices = 1024;
+
 /// A scope in which a resource does not end, unless it ended before.
 class use_of_resource {
  public:

@@ -273,7 +273,7 @@ namespace {
 #if CUDART_VERSION >= 13000
 
 /// Arguments that the calls for many ranges share.
-struct batch {
+struct many_ranges {
   void** pointers;
   std::size_t* sizes;
   std::size_t count;
@@ -281,7 +281,7 @@ struct batch {
   std::shared_ptr<stream> on;
 };
 
-[[nodiscard]] cudaError_t check_batch(call& c, batch& b, cudaStream_t handle)
+[[nodiscard]] cudaError_t check_batch(call& c, many_ranges& b, cudaStream_t handle)
 {
   if (b.pointers == nullptr || b.sizes == nullptr || b.count == 0) {
     return c.misuse(cudaErrorInvalidValue, "the list of ranges is null or empty");
@@ -301,7 +301,7 @@ struct batch {
 
 /// Checks the locations of the ranges: range `indices[k]` is the first that goes to location k.
 [[nodiscard]] cudaError_t check_locations(
-  call& c, batch const& b, cudaMemLocation const* where, std::size_t const* indices, std::size_t count)
+  call& c, many_ranges const& b, cudaMemLocation const* where, std::size_t const* indices, std::size_t count)
 {
   if (where == nullptr || indices == nullptr || count == 0 || count > b.count) {
     return c.misuse(cudaErrorInvalidValue, "%zu locations do not fit %zu ranges", count, b.count);
@@ -321,7 +321,10 @@ struct batch {
   return cudaSuccess;
 }
 
-void record_prefetches(batch const& b, cudaMemLocation const* where, std::size_t const* indices, std::size_t count)
+void record_prefetches(many_ranges const& b,
+                       cudaMemLocation const* where,
+                       std::size_t const* indices,
+                       std::size_t count)
 {
   for (std::size_t i = 0; i < b.count; ++i) {
     auto const k = static_cast<std::size_t>(std::upper_bound(indices, indices + count, i) - indices - 1);
@@ -330,7 +333,7 @@ void record_prefetches(batch const& b, cudaMemLocation const* where, std::size_t
 }
 
 /// The contents after a discard are undefined; the checker takes it as a write.
-[[nodiscard]] operation discard_operation(batch const& b)
+[[nodiscard]] operation discard_operation(many_ranges const& b)
 {
   operation work;
   for (std::size_t i = 0; i < b.count; ++i) {
@@ -342,7 +345,7 @@ void record_prefetches(batch const& b, cudaMemLocation const* where, std::size_t
   return work;
 }
 
-cudaError_t prefetch_batch(batch b,
+cudaError_t prefetch_batch(many_ranges b,
                            cudaMemLocation const* where,
                            std::size_t const* indices,
                            std::size_t count,
@@ -358,7 +361,7 @@ cudaError_t prefetch_batch(batch b,
   });
 }
 
-cudaError_t discard_batch(batch b, cudaStream_t handle, void const* site)
+cudaError_t discard_batch(many_ranges b, cudaStream_t handle, void const* site)
 {
   CUDASIM_CALL_AT(cudaMemDiscardBatchAsync, site, {
     if (auto const error = check_batch(c, b, handle); error != cudaSuccess) { return error; }
@@ -366,7 +369,7 @@ cudaError_t discard_batch(batch b, cudaStream_t handle, void const* site)
   });
 }
 
-cudaError_t discard_and_prefetch_batch(batch b,
+cudaError_t discard_and_prefetch_batch(many_ranges b,
                                        cudaMemLocation const* where,
                                        std::size_t const* indices,
                                        std::size_t count,

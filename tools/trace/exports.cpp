@@ -25,13 +25,6 @@ using rmm::recorded::no_stack;
 using rmm::recorded::recorded_file;
 using rmm::recorded::recorded_trace;
 
-[[nodiscard]] std::string hexadecimal(std::uint64_t number)
-{
-  char text[20];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
-  return text;
-}
-
 [[nodiscard]] std::string name_of_frame(recorded_trace const& trace, std::uint64_t address)
 {
   auto const known = trace.frame_names.find(address);

@@ -14,6 +14,13 @@
 
 namespace rmm::tools {
 
+[[nodiscard]] inline std::string hexadecimal(std::uint64_t number)
+{
+  char text[20];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
 /// Writes JSON that can be embedded in HTML and shown by a terminal: no text in it ends a script or begins a comment, or has
 /// control characters.
 ///

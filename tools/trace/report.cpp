@@ -52,13 +52,6 @@ constexpr unsigned first_exponent = 8;
   return exponent;
 }
 
-[[nodiscard]] std::string hexadecimal(std::uint64_t number)
-{
-  char text[20];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
-  return text;
-}
-
 /// The stacks that are shown, renumbered in the order of their first use.
 class stack_table {
  public:
