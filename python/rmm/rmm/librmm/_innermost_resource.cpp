@@ -4,9 +4,11 @@
 #include "pylibrmm/memory_resource/environment_trace.hpp"
 
 #include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
 #include <rmm/mr/logging_resource_adaptor.hpp>
+#include <rmm/mr/pinned_pool_memory_resource.hpp>
 #include <rmm/mr/spill_resource_adaptor.hpp>
 #include <rmm/mr/tracking_resource_adaptor.hpp>
 
@@ -43,5 +45,13 @@ rmm::mr::device_memory_resource& innermost(rmm::mr::device_memory_resource& reso
   }
   return *current;
 }
+
+rmm::mr::detail::growing_pool* pool_in(rmm::mr::device_memory_resource& resource) noexcept
+{
+  auto* const pinned = dynamic_cast<rmm::mr::pinned_pool_memory_resource*>(&resource);
+  return pinned != nullptr ? &pinned->pool() : dynamic_cast<rmm::mr::detail::growing_pool*>(&resource);
+}
+
+std::size_t size_of(rmm::mr::detail::growing_pool const& pool) noexcept { return pool.pool_size(); }
 
 }  // namespace rmm_python

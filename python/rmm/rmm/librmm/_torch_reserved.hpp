@@ -3,7 +3,6 @@
 
 #include "librmm/_innermost_resource.hpp"
 #include "pylibrmm/memory_resource/_driver_pool.hpp"
-#include "pylibrmm/memory_resource/_owned_resources.hpp"
 
 #include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -23,7 +22,7 @@ namespace rmm_python {
 [[nodiscard]] inline std::int64_t reserved_bytes(rmm::mr::device_memory_resource& resource, std::int64_t used)
 {
   auto& holder = innermost(resource);
-  if (auto const* const pool = pool_in(holder)) { return std::max(static_cast<std::int64_t>(pool->pool_size()), used); }
+  if (auto const* const pool = pool_in(holder)) { return std::max(static_cast<std::int64_t>(size_of(*pool)), used); }
   if (auto const* const pool = dynamic_cast<rmm::mr::cuda_async_memory_resource*>(&holder)) {
     auto const reserved = bytes_of(pool->pool_handle(), cudaMemPoolAttrReservedMemCurrent);
     return std::max(static_cast<std::int64_t>(reserved), used);

@@ -1,14 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 
-from cuda.bindings.cyruntime cimport cudaMemPool_t
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int8_t
 from libcpp cimport bool
 from libcpp.optional cimport optional
 from libcpp.pair cimport pair
-from libcpp.string cimport string
 
+from rmm.librmm._asked_adaptors cimport (  # noqa: F401
+    leak_report,
+    limiting_resource_adaptor,
+    logging_resource_adaptor,
+    statistics_resource_adaptor,
+    tracking_resource_adaptor,
+)
 from rmm.librmm._device_memory_resource cimport device_async_resource_ref, device_memory_resource  # noqa: F401
+from rmm.librmm._driver_pools cimport (  # noqa: F401
+    allocation_handle_type,
+    cuda_async_managed_memory_resource,
+    cuda_async_memory_resource,
+    cuda_async_view_memory_resource,
+)
+from rmm.librmm._python_exceptions cimport (  # noqa: F401
+    CppExcept,
+    throw_cpp_except,
+    translate_python_except_to_cpp,
+)
 from rmm.librmm.cuda_stream_view cimport cuda_stream_view
 
 
@@ -40,38 +56,6 @@ cdef extern from "rmm/mr/sam_headroom_memory_resource.hpp" namespace "rmm::mr" n
 cdef extern from "rmm/mr/pinned_host_memory_resource.hpp" namespace "rmm::mr" nogil:
     cdef cppclass pinned_host_memory_resource(device_memory_resource):
         pinned_host_memory_resource() except +
-
-
-cdef extern from "rmm/mr/cuda_async_memory_resource.hpp" namespace "rmm::mr" nogil:
-    cdef enum class allocation_handle_type "rmm::mr::cuda_async_memory_resource::allocation_handle_type"(int32_t):
-        none
-        posix_file_descriptor
-        win32
-        win32_kmt
-        fabric
-
-    cdef cppclass cuda_async_memory_resource(device_memory_resource):
-        cuda_async_memory_resource() except +
-        cuda_async_memory_resource(optional[size_t] initial_pool_size) except +
-        cuda_async_memory_resource(optional[size_t] initial_pool_size, optional[size_t] release_threshold) except +
-        cuda_async_memory_resource(
-            optional[size_t] initial_pool_size,
-            optional[size_t] release_threshold,
-            optional[allocation_handle_type] export_handle_type) except +
-        cudaMemPool_t pool_handle()
-
-
-cdef extern from "rmm/mr/cuda_async_view_memory_resource.hpp" namespace "rmm::mr" nogil:
-    cdef cppclass cuda_async_view_memory_resource(device_memory_resource):
-        cuda_async_view_memory_resource(cudaMemPool_t pool_handle) except +
-        cudaMemPool_t pool_handle()
-
-
-cdef extern from "rmm/mr/cuda_async_managed_memory_resource.hpp" namespace "rmm::mr" nogil:
-    cdef cppclass cuda_async_managed_memory_resource(device_memory_resource):
-        cuda_async_managed_memory_resource() except +
-        cuda_async_managed_memory_resource(optional[size_t] release_threshold) except +
-        cudaMemPool_t pool_handle()
 
 
 cdef extern from "rmm/mr/pool_memory_resource.hpp" namespace "rmm::mr" nogil:
@@ -114,46 +98,6 @@ cdef extern from "rmm/mr/callback_memory_resource.hpp" namespace "rmm::mr" nogil
             void* deallocate_callback_arg) except +
 
 
-cdef extern from "rmm/mr/limiting_resource_adaptor.hpp" namespace "rmm::mr" nogil:
-    cdef cppclass limiting_resource_adaptor[Upstream](device_memory_resource):
-        limiting_resource_adaptor(Upstream* upstream_mr, size_t allocation_limit) except +
-        size_t get_allocated_bytes() except +
-        size_t get_allocation_limit() except +
-
-
-cdef extern from "rmm/mr/logging_resource_adaptor.hpp" namespace "rmm::mr" nogil:
-    cdef cppclass logging_resource_adaptor[Upstream](device_memory_resource):
-        logging_resource_adaptor(Upstream* upstream_mr, string filename) except +
-        void flush() except +
-
-
-cdef extern from "rmm/mr/statistics_resource_adaptor.hpp" namespace "rmm::mr" nogil:
-    cdef cppclass statistics_resource_adaptor[Upstream](device_memory_resource):
-        cppclass counter:
-            int64_t value
-            int64_t peak
-            int64_t total
-
-        statistics_resource_adaptor(Upstream* upstream_mr) except +
-        counter get_bytes_counter()
-        counter get_allocations_counter()
-        pair[counter, counter] push_counters() except +
-        pair[counter, counter] pop_counters() except +
-
-
-cdef extern from "rmm/mr/tracking_resource_adaptor.hpp" namespace "rmm::mr" nogil:
-    cdef enum class leak_report:
-        never
-        at_end
-
-    cdef cppclass tracking_resource_adaptor[Upstream](device_memory_resource):
-        tracking_resource_adaptor(Upstream* upstream_mr, bool capture_stacks) except +
-        size_t get_allocated_bytes() except +
-        string get_outstanding_allocations_str() except +
-        string get_leak_report() except +
-        void log_outstanding_allocations() except +
-
-
 cdef extern from "rmm/mr/failure_callback_resource_adaptor.hpp" namespace "rmm::mr" nogil:
     ctypedef bool (*failure_callback_t)(size_t, void*)
 
@@ -174,41 +118,3 @@ cdef extern from "rmm/mr/aligned_resource_adaptor.hpp" namespace "rmm::mr" nogil
 cdef extern from "rmm/mr/thread_safe_resource_adaptor.hpp" namespace "rmm::mr" nogil:
     cdef cppclass thread_safe_resource_adaptor[Upstream](device_memory_resource):
         thread_safe_resource_adaptor(Upstream* upstream_mr) except +
-
-
-# A Python exception for C++ to throw: 0 for none, 1 for a MemoryError, 2 for any other; and its text.
-ctypedef pair[int, string] CppExcept
-
-
-cdef inline CppExcept translate_python_except_to_cpp(object error) noexcept:
-    """Returns the argument of throw_cpp_except() for `error`."""
-    cdef int kind = 2
-    if isinstance(error, MemoryError):
-        kind = 1
-    try:
-        return CppExcept(kind, str(error).encode("utf-8", "backslashreplace"))
-    except BaseException:
-        return CppExcept(kind, b"an exception that cannot be printed")
-
-
-cdef extern from * nogil:
-    """
-    #ifndef RMM_PYTHON_THROW_CPP_EXCEPT
-    #define RMM_PYTHON_THROW_CPP_EXCEPT
-    #include <rmm/error.hpp>
-
-    #include <stdexcept>
-    #include <string>
-    #include <utility>
-
-    namespace {
-    [[maybe_unused]] void rmm_throw_cpp_except(std::pair<int, std::string> const& error)
-    {
-      if (error.first == 1) { throw rmm::out_of_memory{error.second}; }
-      if (error.first != 0) { throw std::runtime_error{error.second}; }
-    }
-    }  // namespace
-    #endif
-    """
-    # Throws rmm::out_of_memory or std::runtime_error; does nothing for 0.
-    void throw_cpp_except "rmm_throw_cpp_except"(CppExcept error) except +

@@ -8,14 +8,14 @@ from libc.stdint cimport uint64_t, uintptr_t
 from libcpp cimport bool
 from libcpp.string cimport string
 
-from rmm.librmm._device_memory_resource cimport device_memory_resource
-from rmm.librmm.memory_resource cimport (
+from rmm.librmm._asked_adaptors cimport (
     leak_report,
     limiting_resource_adaptor,
     logging_resource_adaptor,
     statistics_resource_adaptor,
     tracking_resource_adaptor,
 )
+from rmm.librmm._device_memory_resource cimport device_memory_resource
 from rmm.pylibrmm.helper cimport parse_bytes
 from rmm.pylibrmm.memory_resource._base cimport (
     DeviceMemoryResource,

@@ -2,25 +2,21 @@
 #pragma once
 
 #include "pylibrmm/_run_python.hpp"
+#include "pylibrmm/memory_resource/_failure_callback.hpp"
 #include "pylibrmm/memory_resource/_immediate_adaptors.hpp"
 #include "pylibrmm/memory_resource/_lent_callables.hpp"
 #include "pylibrmm/memory_resource/_owned_resources.hpp"
 #include "pylibrmm/memory_resource/_python_exception.hpp"
 
-#include <Python.h>
-
 #include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/mr/callback_memory_resource.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
-#include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/mr/spill_resource_adaptor.hpp>
 
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <stdexcept>
-#include <utility>
 #include <vector>
 
 namespace rmm_python {
@@ -37,9 +33,8 @@ extern template resource_ptr make_immediate_over<rmm::mr::spill_resource_adaptor
 /// Functions that take the GIL, call Python, and do not throw.
 using python_allocate   = void* (*)(lent_callables& lent, std::size_t bytes, cudaStream_t stream, python_error& error);
 using python_deallocate = void (*)(lent_callables& lent, void* ptr, std::size_t bytes, cudaStream_t stream);
-using python_failure_callback = bool (*)(lent_callables& lent, std::size_t bytes, python_error& error);
-using python_spill_hook       = std::size_t (*)(lent_callables& lent, std::size_t bytes, python_error& error);
-using python_watermark = void (*)(lent_callables& lent, std::size_t index, std::size_t bytes, python_error& error);
+using python_spill_hook = std::size_t (*)(lent_callables& lent, std::size_t bytes, python_error& error);
+using python_watermark  = void (*)(lent_callables& lent, std::size_t index, std::size_t bytes, python_error& error);
 
 /// Makes a resource that calls Python functions to allocate and free.
 [[nodiscard]] inline resource_ptr make_callback_resource(python_allocate allocate,
@@ -59,19 +54,6 @@ using python_watermark = void (*)(lent_callables& lent, std::size_t index, std::
         run_python([&] { deallocate(*lent, ptr, bytes, stream.value()); });
       }
     });
-}
-
-/// Makes a failure callback that calls a Python function.
-[[nodiscard]] inline rmm::mr::failure_callback_t make_failure_callback(python_failure_callback callback,
-                                                                       lent_ptr const& lent)
-{
-  return [callback, lent](std::size_t bytes, void*) {
-    if (!can_run_python()) { return false; }
-    python_error error{};
-    bool const retry = run_python([&] { return callback(*lent, bytes, error); });
-    error.throw_if_noted();
-    return retry;
-  };
 }
 
 /// Makes an adaptor that calls a Python function when `upstream` runs out of memory.
@@ -131,19 +113,6 @@ struct watermark_shares {
 [[nodiscard]] inline rmm::mr::spill_figures spill_figures_of(rmm::mr::device_memory_resource* resource)
 {
   return static_cast<rmm::mr::spill_resource_adaptor<rmm::mr::device_memory_resource>*>(resource)->figures();
-}
-
-/// Sets the failure callback of a pool to a Python function, or removes it if `lent` is null. The caller holds the GIL; it is released
-/// while the function waits for locks.
-inline void set_failure_callback(rmm::mr::detail::growing_pool* pool,
-                                 python_failure_callback callback,
-                                 lent_ptr const& lent)
-{
-  rmm::mr::failure_callback_t function;
-  if (lent != nullptr) { function = make_failure_callback(callback, lent); }
-  auto* const state = PyEval_SaveThread();
-  rmm::detail::scope_guard const restore{[&]() noexcept { run_python([&] { PyEval_RestoreThread(state); }); }};
-  pool->set_failure_callback(std::move(function));
 }
 
 }  // namespace rmm_python

@@ -11,7 +11,7 @@ from libcpp.optional cimport optional
 from libcpp.vector cimport vector
 
 from rmm.librmm._device_memory_resource cimport device_memory_resource
-from rmm.librmm.memory_resource cimport translate_python_except_to_cpp
+from rmm.librmm._python_exceptions cimport translate_python_except_to_cpp
 from rmm.pylibrmm.memory_resource._base cimport (
     DeviceMemoryResource,
     UpstreamResourceAdaptor,

@@ -41,16 +41,12 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
 
 
-cdef extern from "rmm/mr/pool_memory_resource.hpp" namespace "rmm::mr" nogil:
-    cdef cppclass growing_pool "rmm::mr::detail::growing_pool"(device_memory_resource):
-        void track_tags(bool on) except +
-        vector[holder] live_by_tag_name() except +
-        recovery_order get_recovery_order() except +
-        void set_check_capture(bool on)
-        bool check_capture()
+cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm::mr::detail" nogil:
+    cdef cppclass growing_pool:
+        pass
 
 
-cdef extern from "pylibrmm/memory_resource/_callbacks.hpp" namespace "rmm_python" nogil:
+cdef extern from "pylibrmm/memory_resource/_failure_callback.hpp" namespace "rmm_python" nogil:
     void c_set_failure_callback "rmm_python::set_failure_callback"(
         growing_pool*, python_failure_callback, lent_ptr) except +
 
@@ -61,23 +57,24 @@ cdef extern from "pylibrmm/memory_resource/_suballocators.hpp" namespace "rmm_py
     size_t c_allocated_bytes_of "rmm_python::allocated_bytes_of"(device_memory_resource*) except +
     size_t c_pool_size_of "rmm_python::pool_size_of"(device_memory_resource*) except +
     string c_snapshot_of "rmm_python::snapshot_of"(device_memory_resource*) except +
+    void track_tags(growing_pool*, bool) except +
+    vector[holder] live_by_tag_name(const growing_pool*) except +
+    recovery_order recovery_order_of(const growing_pool*) except +
+    void set_check_capture(growing_pool*, bool)
+    bool checks_captures(const growing_pool*)
     growing_pool* c_pool_behind "rmm_python::pool_behind"(device_memory_resource*)
     vector[rung_figures] c_rung_figures "rmm_python::rung_figures_of"(const heap_figures&) except +
     void c_set_recovery_order "rmm_python::set_recovery_order"(growing_pool*, const vector[string]&) except +
+    size_t reservation_bytes(const device_memory_resource*) except +
+    size_t reservation_used_bytes(const device_memory_resource*) except +
+    size_t shrink_reservation(device_memory_resource*, size_t) except +
+    void release_reservation(device_memory_resource*)
     resource_ptr c_reserve "rmm_python::reserve"(resource_ptr, size_t, cuda_stream_view, bool) except +raise_error
     queue_ptr make_reservation_queue(resource_ptr, double, double) except +
     resource_ptr c_reserve_or_wait "rmm_python::reserve_or_wait"(
         const queue_ptr&, size_t, int, double, cuda_stream_view) except +raise_error
     void c_notify "rmm_python::notify"(const queue_ptr&) except +
     size_t c_waiting "rmm_python::waiting"(const queue_ptr&) except +
-
-
-cdef extern from "pylibrmm/memory_resource/_reserved_resource.hpp" namespace "rmm_python" nogil:
-    cdef cppclass reserved_resource(device_memory_resource):
-        size_t bytes() except +
-        size_t used_bytes() except +
-        size_t shrink_to(size_t bytes) except +
-        void release()
 
 
 cdef heap_figures figures_of(resource) except *:
@@ -347,7 +344,7 @@ class _Pool(_Suballocator, _Reservable):
         """
         cdef growing_pool* pool = pool_of(self)
         with nogil:
-            pool[0].track_tags(on)
+            track_tags(pool, on)
 
     def live_by_tag(self):
         """Return the live memory of each tag, in descending order of bytes.
@@ -370,7 +367,7 @@ class _Pool(_Suballocator, _Reservable):
         cdef growing_pool* pool = pool_of(self)
         cdef vector[holder] holders
         with nogil:
-            holders = pool[0].live_by_tag_name()
+            holders = live_by_tag_name(pool)
         return list_of(holders)
 
     def recovery_figures(self):
@@ -404,7 +401,7 @@ class _Pool(_Suballocator, _Reservable):
         cdef growing_pool* pool = pool_of(self)
         cdef recovery_order order
         with nogil:  # the owner of this lock may be waiting for the GIL in an upstream that is written in Python
-            order = pool[0].get_recovery_order()
+            order = recovery_order_of(pool)
         return [name_of_rung(order[i]) for i in range(order.size())]
 
     @recovery_order.setter
@@ -458,13 +455,13 @@ class _Pool(_Suballocator, _Reservable):
         Initially on: such a capture raises an exception. It costs 22 ns a call on an H200, except on the legacy default stream, which
         cannot capture. Turn it off if nothing is captured, or if every capture has a scope.
         """
-        return pool_of(self)[0].check_capture()
+        return checks_captures(pool_of(self))
 
     @check_capture.setter
     def check_capture(self, bool on):
         cdef growing_pool* pool = pool_of(self)
         with nogil:  # without the GIL: see recovery_order
-            pool[0].set_check_capture(on)
+            set_check_capture(pool, on)
 
 
 @cython.no_gc_clear
@@ -495,12 +492,12 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
     @property
     def size(self):
         """Reserved bytes; 0 if the reservation has ended."""
-        return (<reserved_resource*>self.usable())[0].bytes()
+        return reservation_bytes(self.usable())
 
     @property
     def used_bytes(self):
         """Bytes in use: live allocations, rounded up, and reservations within this one."""
-        return (<reserved_resource*>self.usable())[0].used_bytes()
+        return reservation_used_bytes(self.usable())
 
     def shrink_to(self, nbytes):
         """Give unused memory back, until at most `nbytes` bytes are reserved. Memory that is in use stays.
@@ -528,10 +525,10 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
         ...     unused = reservation.shrink_to("256KiB")
         """
         cdef size_t c_size = parse_bytes(nbytes)
-        cdef reserved_resource* mr = <reserved_resource*>self.usable()
+        cdef device_memory_resource* mr = self.usable()
         cdef size_t given_back
         with nogil:
-            given_back = mr[0].shrink_to(c_size)
+            given_back = shrink_reservation(mr, c_size)
         return given_back
 
     def release(self):
@@ -546,9 +543,9 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
         >>> reservation = pool.reserve("1MiB")
         >>> reservation.release()  # as the end of a with block does
         """
-        cdef reserved_resource* mr = <reserved_resource*>self.usable()
+        cdef device_memory_resource* mr = self.usable()
         with nogil:
-            mr[0].release()
+            release_reservation(mr)
 
     def __enter__(self):
         return self

@@ -7,7 +7,7 @@ from libc.stdint cimport uintptr_t
 from libcpp cimport bool
 from libcpp.optional cimport optional
 
-from rmm.librmm.memory_resource cimport (
+from rmm.librmm._driver_pools cimport (
     allocation_handle_type,
     cuda_async_managed_memory_resource,
     cuda_async_memory_resource,
@@ -22,6 +22,14 @@ __all__ = ["CudaAsyncMemoryResource", "CudaAsyncViewMemoryResource", "CudaMemory
 
 
 cdef extern from "pylibrmm/_exact_integers.hpp":
+    pass
+
+
+cdef extern from "rmm/mr/cuda_memory_resource.hpp":
+    pass
+
+
+cdef extern from "rmm/mr/managed_memory_resource.hpp":
     pass
 
 

@@ -21,22 +21,14 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
 
 
-cdef extern from "rmm/mr/registered_host_memory_resource.hpp" namespace "rmm::mr" nogil:
-    cdef cppclass registered_host_memory_resource(device_memory_resource):
-        optional[int] numa_node()
-
-
-cdef extern from "rmm/mr/pinned_pool_memory_resource.hpp" namespace "rmm::mr" nogil:
-    cdef cppclass pinned_pool_memory_resource(device_memory_resource):
-        size_t pageable_bytes()
-
-
 cdef extern from "pylibrmm/memory_resource/_host_resources.hpp" namespace "rmm_python" nogil:
-    resource_ptr make_system "rmm_python::make_resource<rmm::mr::system_memory_resource>"() except +
-    resource_ptr make_pinned_host "rmm_python::make_resource<rmm::mr::pinned_host_memory_resource>"() except +
-    resource_ptr make_sam_headroom "rmm_python::make_resource<rmm::mr::sam_headroom_memory_resource>"(size_t) except +
+    resource_ptr make_system() except +
+    resource_ptr make_pinned_host() except +
+    resource_ptr make_sam_headroom(size_t) except +
     resource_ptr make_pinned_pool(size_t, optional[size_t], bool, int, unsigned, bool) except +raise_error
     resource_ptr make_registered_host(bool, int, unsigned) except +
+    optional[int] numa_node_of(device_memory_resource*)
+    size_t pageable_bytes_of(device_memory_resource*)
 
 
 cdef class SystemMemoryResource(DeviceMemoryResource):
@@ -138,7 +130,7 @@ cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
     @property
     def numa_node(self):
         """The NUMA node of the memory; None if the system chooses."""
-        cdef optional[int] node = (<registered_host_memory_resource*>self.usable())[0].numa_node()
+        cdef optional[int] node = numa_node_of(self.usable())
         return node.value() if node.has_value() else None
 
 
@@ -202,4 +194,4 @@ cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     @property
     def pageable_bytes(self):
         """The bytes of the pool's blocks that are pageable, because no more memory could be locked."""
-        return (<pinned_pool_memory_resource*>self.usable())[0].pageable_bytes()
+        return pageable_bytes_of(self.usable())

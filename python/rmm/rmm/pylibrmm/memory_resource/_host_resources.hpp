@@ -1,50 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "pylibrmm/memory_resource/_owned_resources.hpp"
+#include "librmm/_registered_owners.hpp"
 
-#include <rmm/mr/pinned_host_memory_resource.hpp>
-#include <rmm/mr/pinned_pool_memory_resource.hpp>
-#include <rmm/mr/registered_host_memory_resource.hpp>
-#include <rmm/mr/sam_headroom_memory_resource.hpp>
-#include <rmm/mr/system_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
 
 #include <cstddef>
-#include <memory>
 #include <optional>
+
+/// @file
+/// Resources that allocate memory of the host, compiled in _makers.cpp. A negative `numa_node` means no node.
 
 namespace rmm_python {
 
-/// Returns the options of pinned memory. A negative `numa_node` means no node.
-[[nodiscard]] inline rmm::mr::pinned_memory_options pinned_options(bool near_device,
-                                                                   int numa_node,
-                                                                   unsigned threads,
-                                                                   bool allow_pageable = false)
-{
-  rmm::mr::pinned_memory_options options;
-  options.near_device    = near_device;
-  options.threads        = threads;
-  options.allow_pageable = allow_pageable;
-  if (numa_node >= 0) { options.numa_node = numa_node; }
-  return options;
-}
+[[nodiscard]] resource_ptr make_system();
+[[nodiscard]] resource_ptr make_pinned_host();
+[[nodiscard]] resource_ptr make_sam_headroom(std::size_t headroom);
+[[nodiscard]] resource_ptr make_pinned_pool(std::size_t initial_size,
+                                            std::optional<std::size_t> maximum_size,
+                                            bool near_device,
+                                            int numa_node,
+                                            unsigned threads,
+                                            bool allow_pageable);
+[[nodiscard]] resource_ptr make_registered_host(bool near_device, int numa_node, unsigned threads);
 
-[[nodiscard]] inline resource_ptr make_pinned_pool(std::size_t initial_size,
-                                                   std::optional<std::size_t> maximum_size,
-                                                   bool near_device,
-                                                   int numa_node,
-                                                   unsigned threads,
-                                                   bool allow_pageable)
-{
-  auto const made = std::make_shared<rmm::mr::pinned_pool_memory_resource>(
-    initial_size, maximum_size, pinned_options(near_device, numa_node, threads, allow_pageable));
-  check_captures(*made);
-  return made;
-}
+/// Returns numa_node() of a resource of make_registered_host().
+[[nodiscard]] std::optional<int> numa_node_of(rmm::mr::device_memory_resource const* resource) noexcept;
 
-[[nodiscard]] inline resource_ptr make_registered_host(bool near_device, int numa_node, unsigned threads)
-{
-  return std::make_shared<rmm::mr::registered_host_memory_resource>(pinned_options(near_device, numa_node, threads));
-}
+/// Returns pageable_bytes() of a resource of make_pinned_pool().
+[[nodiscard]] std::size_t pageable_bytes_of(rmm::mr::device_memory_resource const* resource);
 
 }  // namespace rmm_python

@@ -6,7 +6,7 @@ from cpython.object cimport PyObject
 from libc.stddef cimport size_t
 from libcpp cimport bool
 
-from rmm.librmm.memory_resource cimport CppExcept, translate_python_except_to_cpp
+from rmm.librmm._python_exceptions cimport CppExcept, translate_python_except_to_cpp
 from rmm.pylibrmm.memory_resource._base cimport lent_callables, lent_ptr
 
 

@@ -5,6 +5,7 @@
 
 #include "librmm/_innermost_resource.hpp"
 #include "pylibrmm/memory_resource/_driver_pool.hpp"
+#include "pylibrmm/memory_resource/_host_resources.hpp"
 #include "pylibrmm/memory_resource/_immediate_adaptors.hpp"
 #include "pylibrmm/memory_resource/_owned_resources.hpp"
 #include "pylibrmm/memory_resource/_pools.hpp"
@@ -13,14 +14,34 @@
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/heap_figures.hpp>
+#include <rmm/memory_report.hpp>
 #include <rmm/memory_snapshot.hpp>
+#include <rmm/mr/aligned_resource_adaptor.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/cached_memory_resource.hpp>
 #include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/detail/growing_pool.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/guard_resource_adaptor.hpp>
+#include <rmm/mr/limiting_resource_adaptor.hpp>
 #include <rmm/mr/logging_resource_adaptor.hpp>
+#include <rmm/mr/pinned_host_memory_resource.hpp>
+#include <rmm/mr/pinned_pool_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/prefetch_resource_adaptor.hpp>
+#include <rmm/mr/registered_host_memory_resource.hpp>
 #include <rmm/mr/reservation_queue.hpp>
 #include <rmm/mr/resource_configuration.hpp>
+#include <rmm/mr/sam_headroom_memory_resource.hpp>
 #include <rmm/mr/spill_resource_adaptor.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
+#include <rmm/mr/system_memory_resource.hpp>
+#include <rmm/mr/thread_safe_resource_adaptor.hpp>
+#include <rmm/mr/trace_resource_adaptor.hpp>
 #include <rmm/mr/tracking_resource_adaptor.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
 #include <rmm/recovery.hpp>
@@ -42,20 +63,6 @@ template void rmm::mr::detail::make_layers<void>(rmm::mr::resource_configuration
 namespace rmm_python {
 
 using binning = rmm::mr::binning_memory_resource<rmm::mr::device_memory_resource>;
-
-template resource_ptr make_resource_over<rmm::mr::pool_memory_resource>(resource_ptr const&,
-                                                                        std::size_t const&,
-                                                                        std::optional<std::size_t> const&);
-template resource_ptr make_resource_over<rmm::mr::arena_memory_resource>(resource_ptr const&,
-                                                                         std::optional<std::size_t> const&,
-                                                                         bool const&);
-template resource_ptr make_resource_over<rmm::mr::fixed_size_memory_resource>(resource_ptr const&,
-                                                                              std::size_t const&,
-                                                                              std::size_t const&);
-template resource_ptr make_resource_over<rmm::mr::cached_memory_resource>(resource_ptr const&,
-                                                                          std::size_t const&,
-                                                                          std::optional<std::size_t> const&,
-                                                                          std::size_t const&);
 
 template resource_ptr make_resource_over<rmm::mr::aligned_resource_adaptor>(resource_ptr const&,
                                                                             std::size_t const&,
@@ -112,6 +119,22 @@ auto with_reservable(resource_ptr const& source, Reserve const& reserve_in)
 {
   auto* const outer = dynamic_cast<reserved_resource*>(source.get());
   return outer != nullptr ? reserve_in(*outer->reservation()) : reserve_in(*pool_behind(source.get()));
+}
+
+rmm::mr::pinned_memory_options pinned_options(bool near_device, int numa_node, unsigned threads)
+{
+  rmm::mr::pinned_memory_options options;
+  options.near_device = near_device;
+  options.threads     = threads;
+  if (numa_node >= 0) { options.numa_node = numa_node; }
+  return options;
+}
+
+rmm::mr::paused_contents paused_contents_of(bool keeps, bool pinned)
+{
+  using rmm::mr::paused_contents;
+  if (!keeps) { return paused_contents::dropped; }
+  return pinned ? paused_contents::kept_pinned : paused_contents::kept_pageable;
 }
 
 struct pools_own_check : rmm::mr::detail::growing_pool {
@@ -173,6 +196,29 @@ class owning_reservation_queue {
   resource_ptr source_;
   rmm::mr::reservation_queue queue_;
 };
+
+void check_captures(rmm::mr::device_memory_resource& resource) noexcept
+{
+  if (auto* const pool = pool_in(resource)) { pool->set_check_capture(true); }
+}
+
+void track_tags(rmm::mr::detail::growing_pool* pool, bool on) { pool->track_tags(on); }
+
+std::vector<rmm::memory_report::holder> live_by_tag_name(rmm::mr::detail::growing_pool const* pool)
+{
+  return pool->live_by_tag_name();
+}
+
+rmm::recovery_order recovery_order_of(rmm::mr::detail::growing_pool const* pool) { return pool->get_recovery_order(); }
+
+void set_check_capture(rmm::mr::detail::growing_pool* pool, bool on) noexcept { pool->set_check_capture(on); }
+
+bool checks_captures(rmm::mr::detail::growing_pool const* pool) noexcept { return pool->check_capture(); }
+
+void set_failure_callback(rmm::mr::detail::growing_pool* pool, rmm::mr::failure_callback_t callback)
+{
+  pool->set_failure_callback(std::move(callback));
+}
 
 rmm::mr::detail::growing_pool* pool_behind(rmm::mr::device_memory_resource* resource)
 {
@@ -258,6 +304,26 @@ resource_ptr reserve(resource_ptr const& source, std::size_t bytes, rmm::cuda_st
   });
 }
 
+std::size_t reservation_bytes(rmm::mr::device_memory_resource const* reservation)
+{
+  return static_cast<reserved_resource const*>(reservation)->bytes();
+}
+
+std::size_t reservation_used_bytes(rmm::mr::device_memory_resource const* reservation)
+{
+  return static_cast<reserved_resource const*>(reservation)->used_bytes();
+}
+
+std::size_t shrink_reservation(rmm::mr::device_memory_resource* reservation, std::size_t bytes)
+{
+  return static_cast<reserved_resource*>(reservation)->shrink_to(bytes);
+}
+
+void release_reservation(rmm::mr::device_memory_resource* reservation) noexcept
+{
+  static_cast<reserved_resource*>(reservation)->release();
+}
+
 queue_ptr make_reservation_queue(resource_ptr const& source, double retry_after, double aging)
 {
   return std::make_shared<owning_reservation_queue>(source, retry_after, aging);
@@ -272,6 +338,67 @@ resource_ptr reserve_or_wait(
 void notify(queue_ptr const& queue) { queue->notify(); }
 
 std::size_t waiting(queue_ptr const& queue) { return queue->waiting(); }
+
+resource_ptr make_system() { return make_resource<rmm::mr::system_memory_resource>(); }
+
+resource_ptr make_pinned_host() { return make_resource<rmm::mr::pinned_host_memory_resource>(); }
+
+resource_ptr make_sam_headroom(std::size_t headroom)
+{
+  return make_resource<rmm::mr::sam_headroom_memory_resource>(headroom);
+}
+
+resource_ptr make_pinned_pool(std::size_t initial_size,
+                              std::optional<std::size_t> maximum_size,
+                              bool near_device,
+                              int numa_node,
+                              unsigned threads,
+                              bool allow_pageable)
+{
+  auto options           = pinned_options(near_device, numa_node, threads);
+  options.allow_pageable = allow_pageable;
+  auto const made        = std::make_shared<rmm::mr::pinned_pool_memory_resource>(initial_size, maximum_size, options);
+  check_captures(*made);
+  return made;
+}
+
+resource_ptr make_registered_host(bool near_device, int numa_node, unsigned threads)
+{
+  return std::make_shared<rmm::mr::registered_host_memory_resource>(pinned_options(near_device, numa_node, threads));
+}
+
+std::optional<int> numa_node_of(rmm::mr::device_memory_resource const* resource) noexcept
+{
+  return static_cast<rmm::mr::registered_host_memory_resource const*>(resource)->numa_node();
+}
+
+std::size_t pageable_bytes_of(rmm::mr::device_memory_resource const* resource)
+{
+  return static_cast<rmm::mr::pinned_pool_memory_resource const*>(resource)->pageable_bytes();
+}
+
+resource_ptr make_pool(resource_ptr const& upstream, std::size_t initial, std::optional<std::size_t> maximum)
+{
+  return make_resource_over<rmm::mr::pool_memory_resource>(upstream, initial, maximum);
+}
+
+resource_ptr make_arena(resource_ptr const& upstream, std::optional<std::size_t> size, bool dump_log_on_failure)
+{
+  return make_resource_over<rmm::mr::arena_memory_resource>(upstream, size, dump_log_on_failure);
+}
+
+resource_ptr make_fixed_size(resource_ptr const& upstream, std::size_t block_size, std::size_t initial_blocks)
+{
+  return make_resource_over<rmm::mr::fixed_size_memory_resource>(upstream, block_size, initial_blocks);
+}
+
+resource_ptr make_cached(resource_ptr const& upstream,
+                         std::size_t initial,
+                         std::optional<std::size_t> maximum,
+                         std::size_t block_size)
+{
+  return make_resource_over<rmm::mr::cached_memory_resource>(upstream, initial, maximum, block_size);
+}
 
 resource_ptr make_elastic_pool(std::size_t initial_bytes,
                                std::optional<std::size_t> maximum_bytes,
@@ -296,18 +423,41 @@ resource_ptr make_elastic_pool(std::size_t initial_bytes,
   return made;
 }
 
-exported_block export_descriptors(rmm::mr::elastic_pool_memory_resource const& pool, void const* ptr, std::size_t bytes)
+elastic_pool_functions::elastic_pool_functions(rmm::mr::device_memory_resource* pool) noexcept
+  : pool_{static_cast<rmm::mr::elastic_pool_memory_resource*>(pool)}
+{}
+
+std::size_t elastic_pool_functions::tick() const noexcept { return pool_->tick(); }
+void elastic_pool_functions::pause(bool keeps, bool pinned) const { pool_->pause(paused_contents_of(keeps, pinned)); }
+void elastic_pool_functions::resume() const { pool_->resume(); }
+bool elastic_pool_functions::is_paused() const noexcept { return pool_->is_paused(); }
+void elastic_pool_functions::set_pausable(rmm::tag which) const { pool_->set_pausable(which); }
+void elastic_pool_functions::pause(rmm::tag which, bool keeps, bool pinned) const
 {
-  auto exported = pool.export_descriptors(ptr, bytes);
+  pool_->pause(which, paused_contents_of(keeps, pinned));
+}
+void elastic_pool_functions::resume(rmm::tag which) const { pool_->resume(which); }
+void elastic_pool_functions::retain_host_memory(bool on) const { pool_->retain_host_memory(on); }
+void const* elastic_pool_functions::kept_contents(void const* ptr, std::size_t bytes) const
+{
+  return pool_->kept_contents(ptr, bytes);
+}
+std::size_t elastic_pool_functions::mapped_bytes() const noexcept { return pool_->mapped_bytes(); }
+std::size_t elastic_pool_functions::chunk_bytes() const noexcept { return pool_->chunk_bytes(); }
+bool elastic_pool_functions::has_virtual_memory() const noexcept { return pool_->has_virtual_memory(); }
+
+exported_block elastic_pool_functions::export_descriptors(void const* ptr, std::size_t bytes) const
+{
+  auto exported = pool_->export_descriptors(ptr, bytes);
   exported_block result{exported.block.offset_bytes, exported.block.bytes, exported.block.chunk_bytes};
   result.descriptors.reserve(exported.chunks.size());
   for (auto& each : exported.chunks) { result.descriptors.push_back(each.release()); }
   return result;
 }
 
-exported_block export_fabric(rmm::mr::elastic_pool_memory_resource const& pool, void const* ptr, std::size_t bytes)
+exported_block elastic_pool_functions::export_fabric(void const* ptr, std::size_t bytes) const
 {
-  auto const exported = pool.export_fabric(ptr, bytes);
+  auto const exported = pool_->export_fabric(ptr, bytes);
   exported_block result{exported.block.offset_bytes, exported.block.bytes, exported.block.chunk_bytes};
   for (auto const& each : exported.chunks) { result.fabric_handles.emplace_back(each.begin(), each.end()); }
   return result;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "librmm/_innermost_resource.hpp"
 #include "librmm/_registered_owners.hpp"
 
 #include <rmm/mr/device_memory_resource.hpp>
-#include <rmm/mr/pinned_pool_memory_resource.hpp>
-#include <rmm/mr/pool_memory_resource.hpp>
 
 #include <memory>
 
@@ -14,18 +13,8 @@
 
 namespace rmm_python {
 
-/// Returns the pool that a resource is or contains; null if there is none.
-[[nodiscard]] inline rmm::mr::detail::growing_pool* pool_in(rmm::mr::device_memory_resource& resource) noexcept
-{
-  auto* const pinned = dynamic_cast<rmm::mr::pinned_pool_memory_resource*>(&resource);
-  return pinned != nullptr ? &pinned->pool() : dynamic_cast<rmm::mr::detail::growing_pool*>(&resource);
-}
-
 /// Makes a pool detect captures that are not announced. Python programs need that, because they cannot see which calls allocate.
-inline void check_captures(rmm::mr::device_memory_resource& resource) noexcept
-{
-  if (auto* const pool = pool_in(resource)) { pool->set_check_capture(true); }
-}
+void check_captures(rmm::mr::device_memory_resource& resource) noexcept;
 
 /// Makes a resource without an upstream.
 template <class Resource, class... Args>

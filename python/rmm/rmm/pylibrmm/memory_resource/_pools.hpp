@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "pylibrmm/memory_resource/_owned_resources.hpp"
+#include "librmm/_registered_owners.hpp"
 
-#include <rmm/mr/arena_memory_resource.hpp>
-#include <rmm/mr/cached_memory_resource.hpp>
+#include <rmm/detail/export.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
-#include <rmm/mr/elastic_pool_memory_resource.hpp>
-#include <rmm/mr/fixed_size_memory_resource.hpp>
-#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/tag_scope.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,22 +13,29 @@
 #include <string>
 #include <vector>
 
+namespace RMM_NAMESPACE {
+namespace mr {
+
+class elastic_pool_memory_resource;
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE
+
 namespace rmm_python {
 
-/// make_resource_over() for the resources that are compiled in _makers.cpp.
-extern template resource_ptr make_resource_over<rmm::mr::pool_memory_resource>(resource_ptr const&,
-                                                                               std::size_t const&,
-                                                                               std::optional<std::size_t> const&);
-extern template resource_ptr make_resource_over<rmm::mr::arena_memory_resource>(resource_ptr const&,
-                                                                                std::optional<std::size_t> const&,
-                                                                                bool const&);
-extern template resource_ptr make_resource_over<rmm::mr::fixed_size_memory_resource>(resource_ptr const&,
-                                                                                     std::size_t const&,
-                                                                                     std::size_t const&);
-extern template resource_ptr make_resource_over<rmm::mr::cached_memory_resource>(resource_ptr const&,
-                                                                                 std::size_t const&,
-                                                                                 std::optional<std::size_t> const&,
-                                                                                 std::size_t const&);
+[[nodiscard]] resource_ptr make_pool(resource_ptr const& upstream,
+                                     std::size_t initial,
+                                     std::optional<std::size_t> maximum);
+[[nodiscard]] resource_ptr make_arena(resource_ptr const& upstream,
+                                      std::optional<std::size_t> size,
+                                      bool dump_log_on_failure);
+[[nodiscard]] resource_ptr make_fixed_size(resource_ptr const& upstream,
+                                           std::size_t block_size,
+                                           std::size_t initial_blocks);
+[[nodiscard]] resource_ptr make_cached(resource_ptr const& upstream,
+                                       std::size_t initial,
+                                       std::optional<std::size_t> maximum,
+                                       std::size_t block_size);
 
 /// Makes an elastic pool. A negative `decay_ms` means no decay.
 [[nodiscard]] resource_ptr make_elastic_pool(std::size_t initial_bytes,
@@ -57,13 +61,31 @@ struct exported_block {
   std::vector<std::string> fabric_handles{};
 };
 
-[[nodiscard]] exported_block export_descriptors(rmm::mr::elastic_pool_memory_resource const& pool,
-                                                void const* ptr,
-                                                std::size_t bytes);
+/// Calls the functions of an elastic pool, whose header takes long to compile.
+class elastic_pool_functions {
+ public:
+  /// Requires that `pool` is an elastic pool.
+  explicit elastic_pool_functions(rmm::mr::device_memory_resource* pool) noexcept;
 
-[[nodiscard]] exported_block export_fabric(rmm::mr::elastic_pool_memory_resource const& pool,
-                                           void const* ptr,
-                                           std::size_t bytes);
+  std::size_t tick() const noexcept;
+  /// Does not keep the contents, or keeps them in pageable or pinned memory of the host.
+  void pause(bool keeps, bool pinned) const;
+  void resume() const;
+  [[nodiscard]] bool is_paused() const noexcept;
+  void set_pausable(rmm::tag which) const;
+  void pause(rmm::tag which, bool keeps, bool pinned) const;
+  void resume(rmm::tag which) const;
+  void retain_host_memory(bool on) const;
+  [[nodiscard]] void const* kept_contents(void const* ptr, std::size_t bytes) const;
+  [[nodiscard]] std::size_t mapped_bytes() const noexcept;
+  [[nodiscard]] std::size_t chunk_bytes() const noexcept;
+  [[nodiscard]] bool has_virtual_memory() const noexcept;
+  [[nodiscard]] exported_block export_descriptors(void const* ptr, std::size_t bytes) const;
+  [[nodiscard]] exported_block export_fabric(void const* ptr, std::size_t bytes) const;
+
+ private:
+  rmm::mr::elastic_pool_memory_resource* pool_;
+};
 
 /// Makes a binning resource; without bins if one of the exponents is -1.
 [[nodiscard]] resource_ptr make_binning(resource_ptr const& upstream, int min_size_exponent, int max_size_exponent);

@@ -12,7 +12,6 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from rmm.librmm._device_memory_resource cimport device_memory_resource
-from rmm.librmm.memory_resource cimport percent_of_free_device_memory
 from rmm.librmm.tag_scope cimport tag as cpp_tag
 from rmm.pylibrmm.helper cimport parse_bytes
 from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, UpstreamResourceAdaptor, lent_ptr, resource_ptr
@@ -40,38 +39,16 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
 
 
-cdef extern from "rmm/mr/elastic_pool_memory_resource.hpp" namespace "rmm::mr" nogil:
-    cdef enum class paused_contents:
-        dropped
-        kept_pageable
-        kept_pinned
-
-    cdef cppclass elastic_pool_memory_resource(device_memory_resource):
-        size_t tick()
-        void pause(paused_contents contents) except +raise_error
-        void resume() except +raise_error
-        bool is_paused()
-        void set_pausable(cpp_tag which) except +raise_error
-        void pause(cpp_tag which, paused_contents contents) except +raise_error
-        void resume(cpp_tag which) except +raise_error
-        bool is_paused(cpp_tag which) except +
-        void retain_host_memory(bool on) except +
-        const void* kept_contents(const void* ptr, size_t bytes) except +
-        size_t mapped_bytes()
-        size_t chunk_bytes()
-        bool has_virtual_memory()
+cdef extern from "rmm/cuda_device.hpp" namespace "rmm" nogil:
+    size_t percent_of_free_device_memory(int percent) except +
 
 
 cdef extern from "pylibrmm/memory_resource/_pools.hpp" namespace "rmm_python" nogil:
-    resource_ptr make_pool "rmm_python::make_resource_over<rmm::mr::pool_memory_resource>"(
-        resource_ptr, size_t, optional[size_t]) except +raise_error
-    resource_ptr make_arena "rmm_python::make_resource_over<rmm::mr::arena_memory_resource>"(
-        resource_ptr, optional[size_t], bool) except +raise_error
-    resource_ptr make_fixed_size "rmm_python::make_resource_over<rmm::mr::fixed_size_memory_resource>"(
-        resource_ptr, size_t, size_t) except +raise_error
-    resource_ptr make_cached "rmm_python::make_resource_over<rmm::mr::cached_memory_resource>"(
-        resource_ptr, size_t, optional[size_t], size_t) except +raise_error
-    resource_ptr make_elastic_pool(size_t, optional[size_t], size_t, int64_t, bool, bool, bool, bool) except +raise_error
+    resource_ptr make_pool(resource_ptr, size_t, optional[size_t]) except +raise_error
+    resource_ptr make_arena(resource_ptr, optional[size_t], bool) except +raise_error
+    resource_ptr make_fixed_size(resource_ptr, size_t, size_t) except +raise_error
+    resource_ptr make_cached(resource_ptr, size_t, optional[size_t], size_t) except +raise_error
+
     cdef struct exported_block:
         size_t offset_bytes
         size_t bytes
@@ -79,10 +56,24 @@ cdef extern from "pylibrmm/memory_resource/_pools.hpp" namespace "rmm_python" no
         vector[int] descriptors
         vector[string] fabric_handles
 
-    exported_block c_export_descriptors "rmm_python::export_descriptors"(
-        const elastic_pool_memory_resource&, const void*, size_t) except +
-    exported_block c_export_fabric "rmm_python::export_fabric"(
-        const elastic_pool_memory_resource&, const void*, size_t) except +
+    cdef cppclass elastic_pool_functions:
+        elastic_pool_functions(device_memory_resource* pool)
+        size_t tick()
+        void pause(bool keeps, bool pinned) except +raise_error
+        void resume() except +raise_error
+        bool is_paused()
+        void set_pausable(cpp_tag which) except +raise_error
+        void pause(cpp_tag which, bool keeps, bool pinned) except +raise_error
+        void resume(cpp_tag which) except +raise_error
+        void retain_host_memory(bool on) except +
+        const void* kept_contents(const void* ptr, size_t bytes) except +
+        size_t mapped_bytes()
+        size_t chunk_bytes()
+        bool has_virtual_memory()
+        exported_block export_descriptors(const void* ptr, size_t bytes) except +
+        exported_block export_fabric(const void* ptr, size_t bytes) except +
+
+    resource_ptr make_elastic_pool(size_t, optional[size_t], size_t, int64_t, bool, bool, bool, bool) except +raise_error
     void c_check_pool_sizes "rmm_python::pool_sizes::check"(size_t, optional[size_t]) except +raise_error
     void c_check_configuration "rmm_python::check_configuration"(string) except +raise_error
     resource_ptr make_configured(string, string&) except +raise_error
@@ -92,9 +83,6 @@ cdef extern from "pylibrmm/memory_resource/_pools.hpp" namespace "rmm_python" no
 
 cdef extern from "pylibrmm/memory_resource/_suballocators.hpp" namespace "rmm_python" nogil:
     size_t c_trim_to "rmm_python::trim_to"(device_memory_resource*, size_t) except +
-
-
-ctypedef exported_block (*export_function)(const elastic_pool_memory_resource&, const void*, size_t) except + nogil
 
 
 cdef class _Finalization:
@@ -289,10 +277,6 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
         return self._bin_mrs
 
 
-cdef inline elastic_pool_memory_resource* elastic_pool(DeviceMemoryResource resource) except NULL nogil:
-    return <elastic_pool_memory_resource*>resource.usable()
-
-
 @cython.internal
 cdef class KeptContents:
     """Exports the host's copy of paused memory as a buffer, and keeps the pool alive."""
@@ -388,7 +372,7 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         """
         cdef size_t given_back
         with nogil:
-            given_back = elastic_pool(self)[0].tick()
+            given_back = elastic_pool_functions(self.usable()).tick()
         return given_back
 
     def set_pausable(self, tag tag not None):
@@ -412,7 +396,7 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         """
         cdef cpp_tag c_tag = tag._tag
         with nogil:
-            elastic_pool(self)[0].set_pausable(c_tag)
+            elastic_pool_functions(self.usable()).set_pausable(c_tag)
 
     def pause(self, contents="pageable", *, tag tag=None):
         """Give the memory back to the device, except for that of pausable tags. Addresses must not be used until `resume`.
@@ -450,23 +434,18 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         >>> buffer.tobytes()
         b'Hello'
         """
-        cdef paused_contents kept
+        cdef bool keeps = contents != "dropped"
+        cdef bool pinned = contents == "pinned"
         cdef cpp_tag c_tag
-        if contents == "dropped":
-            kept = paused_contents.dropped
-        elif contents == "pageable":
-            kept = paused_contents.kept_pageable
-        elif contents == "pinned":
-            kept = paused_contents.kept_pinned
-        else:
+        if contents not in ("dropped", "pageable", "pinned"):
             raise ValueError(f'contents is {contents!r}; it takes "dropped", "pageable" or "pinned"')
         if tag is None:
             with nogil:
-                elastic_pool(self)[0].pause(kept)
+                elastic_pool_functions(self.usable()).pause(keeps, pinned)
         else:
             c_tag = tag._tag
             with nogil:
-                elastic_pool(self)[0].pause(c_tag, kept)
+                elastic_pool_functions(self.usable()).pause(c_tag, keeps, pinned)
 
     def resume(self, *, tag tag=None):
         """Map memory to the paused addresses again, and restore the contents. Ends only the pause that had the same `tag`.
@@ -495,11 +474,11 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         cdef cpp_tag c_tag
         if tag is None:
             with nogil:
-                elastic_pool(self)[0].resume()
+                elastic_pool_functions(self.usable()).resume()
         else:
             c_tag = tag._tag
             with nogil:
-                elastic_pool(self)[0].resume(c_tag)
+                elastic_pool_functions(self.usable()).resume(c_tag)
 
     def retain_host_memory(self, bool on=True):
         """Set whether `resume` keeps the host's memory for the next pause. Setting it to False frees that memory. Initially off.
@@ -516,7 +495,7 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         >>> pool.retain_host_memory()
         """
         with nogil:
-            elastic_pool(self)[0].retain_host_memory(on)
+            elastic_pool_functions(self.usable()).retain_host_memory(on)
 
     def kept_contents(self, uintptr_t ptr, size_t nbytes):
         """Return the host's copy of memory that is paused with its contents.
@@ -546,7 +525,7 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         """
         cdef const void* copy
         with nogil:
-            copy = elastic_pool(self)[0].kept_contents(<const void*>ptr, nbytes)
+            copy = elastic_pool_functions(self.usable()).kept_contents(<const void*>ptr, nbytes)
         if copy == NULL:
             return None
         cdef KeptContents kept = KeptContents.__new__(KeptContents)
@@ -587,7 +566,7 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         >>> with pool.export_descriptors(buffer.ptr, buffer.size) as exported:
         ...     descriptors = exported.descriptors  # what multiprocessing sends, as in `queue.put(exported)`
         """
-        return export_by(c_export_descriptors, self, ptr, nbytes)
+        return export_by(self, ptr, nbytes, False)
 
     def export_fabric(self, uintptr_t ptr, size_t nbytes):
         """Export a block to other machines of the same fabric. The pool must have been made with `share_fabric`.
@@ -613,12 +592,12 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         RuntimeError
             If the pool was made without `share_fabric`.
         """
-        return export_by(c_export_fabric, self, ptr, nbytes)
+        return export_by(self, ptr, nbytes, True)
 
     @property
     def is_paused(self):
         """Whether the pool is paused as a whole. False if only tags are paused."""
-        return elastic_pool(self)[0].is_paused()
+        return elastic_pool_functions(self.usable()).is_paused()
 
     @property
     def mapped_bytes(self):
@@ -626,26 +605,29 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
 
         `pool_size()` counts paused memory, but nothing of pausable tags.
         """
-        return elastic_pool(self)[0].mapped_bytes()
+        return elastic_pool_functions(self.usable()).mapped_bytes()
 
     @property
     def chunk_bytes(self):
         """Bytes of the smallest chunk, in which memory is taken and given back; 0 if the device has no virtual memory."""
-        return elastic_pool(self)[0].chunk_bytes()
+        return elastic_pool_functions(self.usable()).chunk_bytes()
 
     @property
     def has_virtual_memory(self):
         """Whether the device has virtual memory. If not, this is a pool without it."""
-        return elastic_pool(self)[0].has_virtual_memory()
+        return elastic_pool_functions(self.usable()).has_virtual_memory()
 
 
-cdef object export_by(export_function export, ElasticPoolMemoryResource pool, uintptr_t ptr, size_t nbytes):
+cdef object export_by(ElasticPoolMemoryResource pool, uintptr_t ptr, size_t nbytes, bint to_fabric):
     """Exports `nbytes` bytes at `ptr`, which belong to `pool`, as an `ExportedMemory`."""
     from rmm.mr._exported_memory import ExportedMemory
 
     cdef exported_block block
     with nogil:
-        block = export(elastic_pool(pool)[0], <const void*>ptr, nbytes)
+        if to_fabric:
+            block = elastic_pool_functions(pool.usable()).export_fabric(<const void*>ptr, nbytes)
+        else:
+            block = elastic_pool_functions(pool.usable()).export_descriptors(<const void*>ptr, nbytes)
     return ExportedMemory(
         block.offset_bytes,
         block.bytes,

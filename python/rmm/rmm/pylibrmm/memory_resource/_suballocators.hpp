@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "pylibrmm/memory_resource/_owned_resources.hpp"
+#include "librmm/_innermost_resource.hpp"
+#include "librmm/_registered_owners.hpp"
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/heap_figures.hpp>
+#include <rmm/memory_report.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
-#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/failure_callback_t.hpp>
 #include <rmm/recovery.hpp>
 
 #include <cstddef>
@@ -45,6 +47,14 @@ std::size_t trim_to(rmm::mr::device_memory_resource* resource, std::size_t bytes
   return {std::begin(figures.recovery.rungs), std::end(figures.recovery.rungs)};
 }
 
+/// Call the pool's function.
+void track_tags(rmm::mr::detail::growing_pool* pool, bool on);
+[[nodiscard]] std::vector<rmm::memory_report::holder> live_by_tag_name(rmm::mr::detail::growing_pool const* pool);
+[[nodiscard]] rmm::recovery_order recovery_order_of(rmm::mr::detail::growing_pool const* pool);
+void set_check_capture(rmm::mr::detail::growing_pool* pool, bool on) noexcept;
+[[nodiscard]] bool checks_captures(rmm::mr::detail::growing_pool const* pool) noexcept;
+void set_failure_callback(rmm::mr::detail::growing_pool* pool, rmm::mr::failure_callback_t callback);
+
 /// Sets the recovery order of a pool by names. Throws std::invalid_argument for an unknown or repeated name, and as the pool does.
 void set_recovery_order(rmm::mr::detail::growing_pool* pool, std::vector<std::string> const& names);
 
@@ -53,6 +63,12 @@ void set_recovery_order(rmm::mr::detail::growing_pool* pool, std::vector<std::st
                                    std::size_t bytes,
                                    rmm::cuda_stream_view stream,
                                    bool only_try);
+
+/// Call the function of a reservation, which reserve() made.
+[[nodiscard]] std::size_t reservation_bytes(rmm::mr::device_memory_resource const* reservation);
+[[nodiscard]] std::size_t reservation_used_bytes(rmm::mr::device_memory_resource const* reservation);
+std::size_t shrink_reservation(rmm::mr::device_memory_resource* reservation, std::size_t bytes);
+void release_reservation(rmm::mr::device_memory_resource* reservation) noexcept;
 
 /// A queue of a pool or a reservation, which it keeps alive. Times are in seconds. A negative `aging` means that only priorities count.
 class owning_reservation_queue;
