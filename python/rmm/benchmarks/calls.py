@@ -5,6 +5,8 @@
 All run in one interpreter and take turns, round after round. Writes the median of the rounds and the shortest, in nanoseconds;
 a call is made and what it returned dropped.
 
+Interpreters differ by the seed of their hashes. To compare versions, give each the same one, in PYTHONHASHSEED.
+
     python benchmarks/calls.py --rounds 15
 """
 
