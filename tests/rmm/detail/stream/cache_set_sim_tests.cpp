@@ -776,6 +776,21 @@ TEST_F(AmpleMemorySim, EndsAsSoonAsMuchIsLive)
   heap.deallocate(live, most_live, other);
 }
 
+TEST_F(AmpleMemorySim, DoesNotServeANewStreamWithTheSameHandle)
+{
+  std::optional<foreign_stream> passing{std::in_place};
+  cudaStream_t const handle = *passing;
+  replace(*passing, 2000);
+  void* const old = heap.allocate(2 * MiB, *passing);
+  write(old, 2 * MiB, *passing, "old owner");
+  heap.deallocate(old, 2 * MiB, *passing);
+  passing.reset();
+  passing.emplace();
+  ASSERT_EQ(static_cast<cudaStream_t>(*passing), handle);
+  EXPECT_EQ(heap.heap().try_allocate_nonblocking(2 * MiB, rmm::cuda_stream_view{*passing}, true), nullptr);
+  write(heap.allocate(2 * MiB, *passing), 2 * MiB, *passing, "new owner");  // the ordering checker looks
+}
+
 TEST_F(AmpleMemorySim, EndsForTheLatestBlockToo)
 {
   replace(stream, 2000);
@@ -1198,6 +1213,37 @@ TEST_F(KeptBlocksOnTwoDevicesSim, AreWaitedForOnTheDeviceOfTheirStream)
     write(whole, heap_size - MiB, near, "new owner");  // the ordering checker looks
     EXPECT_EQ(heap.figures().device_synchronizations, 1U);
     EXPECT_EQ(heap.figures().upstream_blocks, 1U);
+  }
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  far.reset();
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+TEST_F(KeptBlocksOnTwoDevicesSim, LargeBlocksOfAmpleMemoryAreServedWhateverDeviceIsCurrent)
+{
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+  std::optional<foreign_stream> far{std::in_place};
+  rmm::cuda_stream_view const view{*far};
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  {
+    rmm::cuda_stream const near;
+    device_heap heap{heap_size};
+    static_cast<void>(heap.allocate(1, near));
+    for (std::size_t i = 0; i < 2000; ++i) {
+      auto const bytes = MiB + 256 * (1 + i * 7919 % 30000);
+      heap.deallocate(heap.allocate(bytes, view), bytes, view);
+    }
+    heap.deallocate(heap.allocate(2 * MiB, view), 2 * MiB, view);
+    void* const ptr = heap.heap().try_allocate_nonblocking(2 * MiB, view, true);
+    ASSERT_NE(ptr, nullptr);
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    write(ptr, 2 * MiB, view, "old owner");
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    EXPECT_TRUE(heap.heap().try_deallocate_nonblocking(ptr, 2 * MiB, view));
+    void* const whole = heap.heap().allocate_reclaimed(nearly_all, near);
+    ASSERT_NE(whole, nullptr);
+    write(whole, nearly_all, near, "new owner");  // the ordering checker looks
   }
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   far.reset();
